@@ -1,0 +1,1 @@
+//! Runs agents: sessions, runs and approvals; holds no key, no engine and no way out.

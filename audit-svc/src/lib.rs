@@ -1,0 +1,1 @@
+//! Appends and proves; never edits.

@@ -1,0 +1,1 @@
+//! What people run: connect, run, resume, audit, pki, up, demo and doctor.

@@ -1,0 +1,1 @@
+//! The only holder of third-party credentials and the only way out.

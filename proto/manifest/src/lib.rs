@@ -1,0 +1,1 @@
+//! Task manifests: parsed into typed rules, decided and explained; never reads a file.

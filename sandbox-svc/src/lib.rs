@@ -1,0 +1,1 @@
+//! Workspaces, environments, containers and patches; the only holder of the engine.
