@@ -1,0 +1,38 @@
+#!/usr/bin/env bash
+# Brings a Debian machine with the Rust toolchain to where the demo and the tests run: a C compiler, a Docker
+# Engine and the parts of the sandbox image. It installs only what is missing and changes nothing else.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+say() { printf 'setup: %s\n' "$*"; }
+fail() { printf 'setup: %s\n' "$*" >&2; exit 1; }
+
+packages=()
+command -v cc > /dev/null || packages+=(gcc libc6-dev)
+command -v setpriv > /dev/null || packages+=(util-linux)
+[ -x /bin/busybox ] && /bin/busybox --list 2> /dev/null | grep -qx nc && ! ldd /bin/busybox > /dev/null 2>&1 \
+  || packages+=(busybox-static)
+command -v docker > /dev/null || packages+=(docker.io)
+if [ ${#packages[@]} -gt 0 ]; then
+  [ "$(id -u)" = 0 ] || fail "missing: ${packages[*]}; run as root once, or: apt-get install ${packages[*]}"
+  say "installing ${packages[*]}"
+  export DEBIAN_FRONTEND=noninteractive
+  apt-get update -qq
+  apt-get install -y -qq --no-install-recommends "${packages[@]}" > /dev/null
+fi
+command -v cargo > /dev/null || fail "cargo is missing; install the Rust toolchain named in Cargo.toml (rust-version)"
+
+engine_answers() { timeout 20 docker info > /dev/null 2>&1; }
+if ! engine_answers; then
+  [ "$(id -u)" = 0 ] || fail "no Docker Engine answers; start it, or run as root"
+  say "starting the Docker Engine"
+  if [ -d /run/systemd/system ]; then systemctl start docker
+  elif ! service docker start > /dev/null 2>&1; then
+    setsid dockerd > /var/log/dockerd.log 2>&1 < /dev/null &
+  fi
+  for _ in $(seq 60); do engine_answers && break; sleep 1; done
+  engine_answers || fail "the Docker Engine does not answer after 60 s; see /var/log/dockerd.log or: service docker status"
+fi
+
+image=$(deploy/images/mkimg-busybox.sh)
+say "sandbox image $image"
