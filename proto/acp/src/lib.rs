@@ -1,1 +1,47 @@
-//! JSON-RPC wire types of the gateway's dialects, decoded strictly, and the bounded WebSocket client.
+//! The wire of `harness/acp/1`: JSON-RPC messages decoded strictly, the API token's form and, behind a feature, the
+//! bounded WebSocket client. It holds no policy: it says what a message is, never whether it may be obeyed.
+
+mod answer;
+mod code;
+mod limit;
+mod method;
+mod number;
+mod params;
+mod rpc;
+mod strict;
+mod text;
+pub mod token;
+
+#[cfg(feature = "client")]
+pub mod client;
+
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
+
+pub use answer::{
+    AgentCapabilities, AttachAnswer, CancelAnswer, InitializeAnswer, NewAnswer, OpenAsk,
+    PromptAnswer, PromptStatus, RespondAnswer, Usage,
+};
+pub use code::Code;
+pub use limit::{
+    AGENT_NAME, MAX_CONTENT, MAX_FINAL_TEXT, MAX_MESSAGE, MAX_MODELS, MAX_PENDING, MAX_QUEUED,
+    MAX_SESSIONS, PATH, PROTOCOL_VERSION,
+};
+pub use method::{
+    Attach, Call, CallRefused, Cancel, Initialize, Malformed, Method, NewSession, Prompt, Respond,
+    SESSION_EVENT,
+};
+pub use number::{Cursor, OutOfRange, Positive, Seq};
+pub use params::{
+    AttachParams, AttachTarget, CancelParams, ClientCapabilities, Decision, InitializeParams,
+    NewParams, OnDisconnect, PromptParams, RespondParams, Scope,
+};
+pub use rpc::{
+    Failure, Inbound, Refusal, Request, RequestId, SessionEvent, decode_inbound, decode_request,
+    encode_event, encode_failure, encode_request, encode_success,
+};
+pub use serde_json::value::RawValue;
+pub use text::{
+    ClientName, Content, FinalText, Id, Length, ModelName, NotKebab, Note, ProtocolVersion, TaskId,
+    Text, Version, WorkspaceName,
+};

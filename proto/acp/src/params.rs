@@ -1,0 +1,217 @@
+//! What clients ask: the parameters of every method, strict and within their limits.
+use event::Digest;
+use event::id::{RunId, SessionId};
+use serde::{Deserialize, Serialize};
+
+use crate::number::{Cursor, Positive};
+use crate::strict;
+use crate::text::{
+    ClientName, Content, Id, ModelName, Note, ProtocolVersion, TaskId, Version, WorkspaceName,
+};
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct InitializeParams {
+    pub protocol_version: ProtocolVersion,
+    pub client_name: ClientName,
+    #[serde(
+        default,
+        deserialize_with = "strict::present",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub client_version: Option<Version>,
+    #[serde(deserialize_with = "strict::object")]
+    pub capabilities: ClientCapabilities,
+}
+
+/// What a client can do; absent means no. `sessions` offers to speak our extension: attaching, watching, holding.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ClientCapabilities {
+    #[serde(default)]
+    pub streaming: bool,
+    #[serde(default)]
+    pub permissioning: bool,
+    #[serde(default)]
+    pub sessions: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct NewParams {
+    pub workspace: WorkspaceName,
+    #[serde(
+        default,
+        deserialize_with = "strict::present",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub task_id: Option<TaskId>,
+    #[serde(
+        default,
+        deserialize_with = "strict::present",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub model: Option<ModelName>,
+    /// Only for a client that offered `sessions`.
+    #[serde(
+        default,
+        deserialize_with = "strict::present",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub on_disconnect: Option<OnDisconnect>,
+}
+
+/// What becomes of open asks when the last client that can answer has left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum OnDisconnect {
+    Deny,
+    Hold,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct PromptParams {
+    pub session_id: Id,
+    pub content: Content,
+    #[serde(
+        default,
+        deserialize_with = "strict::present",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub max_model_tokens: Option<Positive>,
+    #[serde(
+        default,
+        deserialize_with = "strict::present",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub max_tool_calls: Option<Positive>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct RespondParams {
+    pub session_id: Id,
+    pub permission_id: Id,
+    pub decision: Decision,
+    #[serde(
+        default,
+        deserialize_with = "strict::present",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub note: Option<Note>,
+    /// The digest of the plan that was displayed; stated, it must be that of the plan that was forwarded.
+    #[serde(
+        default,
+        deserialize_with = "strict::present",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub plan_digest: Option<Digest>,
+    /// How far an allow reaches; absent means the first scope that the plan offers.
+    #[serde(
+        default,
+        deserialize_with = "strict::present",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub scope: Option<Scope>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Decision {
+    Allow,
+    Deny,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Scope {
+    Once,
+    Run,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct CancelParams {
+    pub session_id: Id,
+}
+
+/// Only for a client that offered `sessions`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "AttachMembers", into = "AttachMembers")]
+pub struct AttachParams {
+    pub target: AttachTarget,
+    /// Events after this one are sent; absent means all.
+    pub after_seq: Option<Cursor>,
+}
+
+/// A session by its own id or by that of its run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AttachTarget {
+    Session(Id),
+    Run(Id),
+}
+
+impl AttachParams {
+    #[must_use]
+    pub fn session(id: SessionId) -> Self {
+        Self { target: AttachTarget::Session(id.into()), after_seq: None }
+    }
+
+    #[must_use]
+    pub fn run(id: RunId) -> Self {
+        Self { target: AttachTarget::Run(id.into()), after_seq: None }
+    }
+
+    #[must_use]
+    pub fn after(self, cursor: Cursor) -> Self {
+        Self { after_seq: Some(cursor), ..self }
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct AttachMembers {
+    #[serde(
+        default,
+        deserialize_with = "strict::present",
+        skip_serializing_if = "Option::is_none"
+    )]
+    session_id: Option<Id>,
+    #[serde(
+        default,
+        deserialize_with = "strict::present",
+        skip_serializing_if = "Option::is_none"
+    )]
+    run_id: Option<Id>,
+    #[serde(
+        default,
+        deserialize_with = "strict::present",
+        skip_serializing_if = "Option::is_none"
+    )]
+    after_seq: Option<Cursor>,
+}
+
+impl TryFrom<AttachMembers> for AttachParams {
+    type Error = &'static str;
+    fn try_from(members: AttachMembers) -> Result<Self, Self::Error> {
+        let AttachMembers { session_id, run_id, after_seq } = members;
+        let target = match (session_id, run_id) {
+            (Some(id), None) => AttachTarget::Session(id),
+            (None, Some(id)) => AttachTarget::Run(id),
+            (None, None) | (Some(_), Some(_)) => return Err("give either sessionId or runId"),
+        };
+        Ok(Self { target, after_seq })
+    }
+}
+
+impl From<AttachParams> for AttachMembers {
+    fn from(params: AttachParams) -> Self {
+        let AttachParams { target, after_seq } = params;
+        let (session_id, run_id) = match target {
+            AttachTarget::Session(id) => (Some(id), None),
+            AttachTarget::Run(id) => (None, Some(id)),
+        };
+        Self { session_id, run_id, after_seq }
+    }
+}
