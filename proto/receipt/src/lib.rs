@@ -1,1 +1,37 @@
 //! Plans, session grants, approval receipts and on-behalf-of contexts: signed and verified; never decided.
+//!
+//! What an executor acts on is a [`Verified`] payload, and only [`Verifier::verify`] makes one:
+//!
+//! ```compile_fail
+//! fn forge(payload: receipt::Grant, signing: receipt::Signing) -> receipt::Verified<receipt::Grant> {
+//!     receipt::Verified { payload, signing }
+//! }
+//! ```
+
+mod canonical;
+#[cfg(any(test, fuzzing))]
+mod fuzz;
+mod leaf;
+mod path_text;
+mod payload;
+mod plan;
+mod record;
+mod signed;
+mod signer;
+mod verifier;
+
+pub use event::{Effect, EffectClass, Executor, Scope};
+
+pub use canonical::Malformed;
+#[cfg(any(test, fuzzing))]
+pub use fuzz::fuzz_decoders;
+pub use leaf::{EKU_OID, Signing, Untrusted};
+pub use path_text::PathText;
+pub use payload::{Audience, Grant, Obo, OboId, OnDisconnect, Payload, Receipt, Role};
+pub use plan::{
+    FileState, Limits, Network, Part, Patch, PatchEntry, PatchOp, Plan, PlanTooLarge, Snapshot,
+    Totals, Version, plan_digest, strictest,
+};
+pub use signed::{OBO_KEY, Signed};
+pub use signer::{Signer, Unusable};
+pub use verifier::{Invalid, NoTrust, Verified, Verifier};

@@ -8,8 +8,8 @@ use crate::Digest;
 use crate::id::{CallId, PermissionId, ReceiptId, RunId, SessionId};
 use crate::stamp;
 
-/// What a rule says about an action.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+/// What a rule says about an action; the strictest is the greatest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Effect {
     Allow,

@@ -1,0 +1,240 @@
+//! Reads a tree into typed fields and gathers every fault on the way, so that one pass tells everything.
+
+use std::time::Duration;
+
+use crate::fault::{Fault, Faults};
+use crate::tree::{Entry, Node, Place, Value};
+use crate::units;
+
+/// How many characters a text may have unless its field says otherwise.
+const MAX_TEXT: usize = 16 * 1024;
+
+/// The file's name and what is wrong so far.
+pub(crate) struct Reader<'f> {
+    file: &'f str,
+    faults: Vec<Fault>,
+}
+
+/// A map whose keys are known; `path` is its name in messages, with a dot at the end unless it is empty.
+pub(crate) struct Table<'n> {
+    place: Place,
+    path: String,
+    entries: &'n [Entry],
+}
+
+/// A present value and its name in messages.
+pub(crate) struct Field<'n> {
+    pub(crate) path: String,
+    pub(crate) node: &'n Node,
+}
+
+impl<'n> Table<'n> {
+    pub(crate) fn get(&self, key: &str) -> Option<Field<'n>> {
+        let entry = self.entries.iter().find(|entry| entry.key == key)?;
+        Some(Field { path: format!("{}{key}", self.path), node: &entry.value })
+    }
+}
+
+impl<'f> Reader<'f> {
+    pub(crate) fn new(file: &'f str) -> Self {
+        Self { file, faults: Vec::new() }
+    }
+
+    pub(crate) fn fault(&mut self, place: Place, what: impl Into<String>) {
+        let Place { line, column } = place;
+        self.faults.push(Fault { file: self.file.to_owned(), line, column, what: what.into() });
+    }
+
+    /// The value when nothing is wrong.
+    pub(crate) fn finish<T>(self, value: Option<T>) -> Result<T, Faults> {
+        match value {
+            Some(value) if self.faults.is_empty() => Ok(value),
+            Some(_) | None => Err(Faults::new(self.faults)),
+        }
+    }
+
+    /// A map that may hold only these keys.
+    pub(crate) fn table<'n>(
+        &mut self,
+        path: &str,
+        node: &'n Node,
+        known: &[&str],
+    ) -> Option<Table<'n>> {
+        let entries = self.map(path, node)?;
+        let path = if path.is_empty() { String::new() } else { format!("{path}.") };
+        for entry in entries {
+            if !known.contains(&entry.key.as_str()) {
+                let advice = match nearest(&entry.key, known) {
+                    Some(name) => format!("did you mean {name}?"),
+                    None => format!("known here: {}", known.join(", ")),
+                };
+                self.fault(entry.place, format!("unknown key {path}{}; {advice}", entry.key));
+            }
+        }
+        Some(Table { place: node.place, path, entries })
+    }
+
+    pub(crate) fn map<'n>(&mut self, path: &str, node: &'n Node) -> Option<&'n [Entry]> {
+        match &node.value {
+            Value::Map(entries) => Some(entries),
+            other => {
+                let name = if path.is_empty() { "the manifest" } else { path };
+                self.fault(node.place, format!("{name} must be a map, not {}", other.kind()));
+                None
+            }
+        }
+    }
+
+    pub(crate) fn required<'n>(&mut self, table: &Table<'n>, key: &str) -> Option<Field<'n>> {
+        let field = table.get(key);
+        if field.is_none() {
+            self.fault(table.place, format!("{}{key} is missing; add it", table.path));
+        }
+        field
+    }
+
+    /// Text with something in it.
+    pub(crate) fn text(&mut self, field: &Field<'_>) -> Option<String> {
+        let Field { path, node } = field;
+        match &node.value {
+            Value::Text(text) if text.trim().is_empty() => {
+                self.fault(node.place, format!("{path} is empty; write something"));
+                None
+            }
+            Value::Text(text) if text.chars().count() > MAX_TEXT => {
+                self.fault(node.place, format!("{path} is longer than {MAX_TEXT} characters"));
+                None
+            }
+            Value::Text(text) if text.contains('\0') => {
+                self.fault(node.place, format!("{path} holds a NUL character; remove it"));
+                None
+            }
+            Value::Text(text) => Some(text.clone()),
+            other => {
+                let kind = other.kind();
+                self.fault(
+                    node.place,
+                    format!("{path} must be text, not {kind}; quote it if it is meant as text"),
+                );
+                None
+            }
+        }
+    }
+
+    /// The items of a list, each under its own name.
+    pub(crate) fn items<'n>(&mut self, field: &Field<'n>) -> Option<Vec<Field<'n>>> {
+        let Field { path, node } = field;
+        match &node.value {
+            Value::List(items) => Some(
+                items
+                    .iter()
+                    .enumerate()
+                    .map(|(index, node)| Field { path: format!("{path}[{index}]"), node })
+                    .collect(),
+            ),
+            other => {
+                self.fault(node.place, format!("{path} must be a list, not {}", other.kind()));
+                None
+            }
+        }
+    }
+
+    /// A list of texts; `None` when any of them is wrong.
+    pub(crate) fn texts(&mut self, field: &Field<'_>) -> Option<Vec<String>> {
+        let items = self.items(field)?;
+        let texts: Vec<_> = items.iter().map(|item| self.text(item)).collect();
+        texts.into_iter().collect()
+    }
+
+    /// A list of texts with at least one.
+    pub(crate) fn some_texts(&mut self, field: &Field<'_>) -> Option<Vec<String>> {
+        let texts = self.texts(field)?;
+        if texts.is_empty() {
+            let Field { path, node } = field;
+            self.fault(node.place, format!("{path} is empty; list at least one"));
+            return None;
+        }
+        Some(texts)
+    }
+
+    pub(crate) fn positive(&mut self, field: &Field<'_>) -> Option<u64> {
+        self.amount(field, "a positive whole number", |text| text.parse().ok())
+    }
+
+    pub(crate) fn bytes(&mut self, field: &Field<'_>) -> Option<u64> {
+        self.amount(field, "a positive size such as 512MiB", units::bytes)
+    }
+
+    pub(crate) fn milli(&mut self, field: &Field<'_>) -> Option<u64> {
+        self.amount(
+            field,
+            "a positive number with at most three decimals, such as 1.5",
+            units::milli,
+        )
+    }
+
+    pub(crate) fn duration(&mut self, field: &Field<'_>) -> Option<Duration> {
+        let millis = self.amount(field, "a positive time such as 300s", |text| {
+            units::duration(text).and_then(|time| u64::try_from(time.as_millis()).ok())
+        });
+        millis.map(Duration::from_millis)
+    }
+
+    /// A positive amount that canonical JSON can carry.
+    fn amount(
+        &mut self,
+        field: &Field<'_>,
+        expected: &str,
+        read: impl Fn(&str) -> Option<u64>,
+    ) -> Option<u64> {
+        let Field { path, node } = field;
+        let amount = match &node.value {
+            Value::Integer(number) => read(&number.to_string()),
+            Value::OtherNumber(text) | Value::Text(text) => read(text),
+            Value::Null | Value::Bool(_) | Value::List(_) | Value::Map(_) => None,
+        };
+        let amount = amount.filter(|amount| (1..1 << 53).contains(amount));
+        if amount.is_none() {
+            self.fault(node.place, format!("{path} must be {expected}"));
+        }
+        amount
+    }
+
+    /// One of a closed set of names.
+    pub(crate) fn one_of<T: Copy>(&mut self, field: &Field<'_>, names: &[(&str, T)]) -> Option<T> {
+        let text = self.text(field)?;
+        let found = names.iter().find(|(name, _)| *name == text);
+        if found.is_none() {
+            let known: Vec<_> = names.iter().map(|(name, _)| *name).collect();
+            let Field { path, node } = field;
+            self.fault(node.place, format!("{path} must be one of {}", known.join(", ")));
+        }
+        found.map(|(_, value)| *value)
+    }
+}
+
+/// The name that is meant, when a slip or two of the keyboard explain the difference.
+pub(crate) fn nearest<'k>(name: &str, known: &[&'k str]) -> Option<&'k str> {
+    known
+        .iter()
+        .map(|candidate| (distance(name, candidate), *candidate))
+        .filter(|(distance, _)| *distance <= 2)
+        .min()
+        .map(|(_, candidate)| candidate)
+}
+
+/// Levenshtein distance in characters.
+fn distance(one: &str, other: &str) -> usize {
+    let other: Vec<char> = other.chars().collect();
+    let mut row: Vec<usize> = (0..=other.len()).collect();
+    for (index, left) in one.chars().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = index + 1;
+        for (column, right) in other.iter().enumerate() {
+            let replaced = diagonal + usize::from(left != *right);
+            diagonal = row[column + 1];
+            row[column + 1] = replaced.min(row[column] + 1).min(diagonal + 1);
+        }
+    }
+    row[other.len()]
+}

@@ -1,0 +1,246 @@
+//! What an executor is about to do, in full: a person approves exactly these bytes. A plan never acts,
+//! and only the executor that will act makes one.
+
+use std::collections::BTreeSet;
+
+use event::id::{CallId, RunId, SessionId};
+use event::{Digest, Effect, EffectClass, Executor, Scope};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::canonical::{self, Malformed};
+use crate::path_text::PathText;
+
+const MAX_BYTES: usize = 512 * 1024;
+const MAX_NODES: usize = 8_000;
+const PLAN_DOMAIN: &str = "harness.plan.v1";
+const ACTION_DOMAIN: &str = "harness.action.v1";
+/// What two plans of the same action may differ in.
+const NOT_OF_THE_ACTION: [&str; 3] = ["run", "call", "snapshot"];
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Plan {
+    pub v: Version,
+    pub session: SessionId,
+    pub run: RunId,
+    pub call: CallId,
+    /// The tool as the model named it.
+    pub tool: String,
+    /// The action that stands for the whole plan, such as `process.exec`.
+    pub action: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub subject: Option<PathText>,
+    /// The strictest effect of the parts.
+    pub effect: Effect,
+    pub effect_class: EffectClass,
+    pub executor: Executor,
+    /// What an approval may cover; the first is the default.
+    pub scopes: Vec<Scope>,
+    /// Digest of the manifest that decided.
+    pub manifest: Digest,
+    pub parts: Vec<Part>,
+    pub network: Network,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub argv: Option<Vec<String>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cwd: Option<String>,
+    /// Names only; values are the executor's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub env: Option<BTreeSet<String>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image: Option<Digest>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limits: Option<Limits>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub snapshot: Option<Snapshot>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workspace: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub patch: Option<Patch>,
+}
+
+impl Plan {
+    /// The canonical bytes, which are shown, hashed and approved.
+    pub fn to_bytes(&self) -> Result<Vec<u8>, PlanTooLarge> {
+        let tree = self.to_tree()?;
+        if nodes(&tree) > MAX_NODES {
+            return Err(PlanTooLarge::Nodes);
+        }
+        let bytes = event::canon::to_bytes(&tree).map_err(|_| PlanTooLarge::Number)?;
+        if bytes.len() > MAX_BYTES {
+            return Err(PlanTooLarge::Bytes);
+        }
+        Ok(bytes)
+    }
+
+    /// Strict: the bytes must be those that `to_bytes` writes.
+    pub fn parse(bytes: &[u8]) -> Result<Self, Malformed> {
+        let plan: Self = canonical::decode(bytes, MAX_BYTES)?;
+        if plan.effect != strictest(&plan.parts) {
+            return Err(Malformed::Effect);
+        }
+        Ok(plan)
+    }
+
+    /// What "this exact action for the run" means: the plan without its run, call and snapshot.
+    pub fn action_digest(&self) -> Result<Digest, PlanTooLarge> {
+        let mut tree = self.to_tree()?;
+        if let Value::Object(members) = &mut tree {
+            for name in NOT_OF_THE_ACTION {
+                members.remove(name);
+            }
+        }
+        let bytes = event::canon::to_bytes(&tree).map_err(|_| PlanTooLarge::Number)?;
+        Ok(Digest::of_parts(ACTION_DOMAIN, &bytes))
+    }
+
+    /// Every member is a string, a number, a list or an object with string keys, so this fails on
+    /// nothing but a number.
+    fn to_tree(&self) -> Result<Value, PlanTooLarge> {
+        serde_json::to_value(self).map_err(|_| PlanTooLarge::Number)
+    }
+}
+
+/// The digest of a plan's bytes: what a receipt names.
+pub fn plan_digest(bytes: &[u8]) -> Digest {
+    Digest::of_parts(PLAN_DOMAIN, bytes)
+}
+
+/// The one effect of a plan with these parts; without parts there is nothing to ask.
+pub fn strictest(parts: &[Part]) -> Effect {
+    parts.iter().map(|part| part.effect).max().unwrap_or(Effect::Allow)
+}
+
+fn nodes(value: &Value) -> usize {
+    1 + match value {
+        Value::Array(items) => items.iter().map(nodes).sum(),
+        Value::Object(members) => members.values().map(nodes).sum(),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => 0,
+    }
+}
+
+/// `PLAN_TOO_LARGE`: what a person cannot be shown cannot be planned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum PlanTooLarge {
+    #[error("the plan is larger than {MAX_BYTES} bytes")]
+    Bytes,
+    #[error("the plan has more than {MAX_NODES} nodes")]
+    Nodes,
+    #[error("a number in the plan is larger than canonical JSON can carry")]
+    Number,
+}
+
+/// The plan format; a plan of another version is refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "u64", into = "u64")]
+pub enum Version {
+    V1,
+}
+
+impl From<Version> for u64 {
+    fn from(version: Version) -> Self {
+        match version {
+            Version::V1 => 1,
+        }
+    }
+}
+
+impl TryFrom<u64> for Version {
+    type Error = &'static str;
+
+    fn try_from(number: u64) -> Result<Self, Self::Error> {
+        match number {
+            1 => Ok(Self::V1),
+            _ => Err("unknown plan version"),
+        }
+    }
+}
+
+/// One decision of the manifest that the plan rests on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Part {
+    pub action: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub subject: Option<PathText>,
+    pub effect: Effect,
+    pub rule: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "mode", rename_all = "snake_case", deny_unknown_fields)]
+pub enum Network {
+    None,
+}
+
+/// Bytes, unless the name says otherwise.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Limits {
+    pub cpus_milli: u64,
+    pub file_bytes: u64,
+    pub memory: u64,
+    pub output: u64,
+    pub pids: u64,
+    pub time_ms: u64,
+    pub tmp_bytes: u64,
+    pub workspace_bytes: u64,
+    pub workspace_inodes: u64,
+}
+
+/// The private copy a command sees: as first taken, and now.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Snapshot {
+    pub base: Digest,
+    pub digest: Digest,
+    pub withheld: u64,
+}
+
+/// A patch by digest, with what a person must see of it; the rest is fetched by that digest.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Patch {
+    pub digest: Digest,
+    pub totals: Totals,
+    pub protected: Vec<PathText>,
+    pub deletions: Vec<PathText>,
+    /// The first 200.
+    pub entries: Vec<PatchEntry>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Totals {
+    pub entries: u64,
+    pub bytes: u64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PatchEntry {
+    pub op: PatchOp,
+    pub path: PathText,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub before: Option<FileState>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after: Option<FileState>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PatchOp {
+    Create,
+    Update,
+    Delete,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FileState {
+    /// Octal, four digits.
+    pub mode: String,
+    pub sha256: Digest,
+    pub size: u64,
+}
