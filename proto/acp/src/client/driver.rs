@@ -1,14 +1,14 @@
 //! The one task that owns the socket: sends calls, matches answers, hands on events. It keeps at most the dialect's
 //! number of calls and events, and ends with a close code that says which rule was broken.
 use std::collections::HashMap;
-use std::time::Duration;
 
 use futures::{SinkExt as _, StreamExt as _};
 use serde_json::value::RawValue;
+use tokio::io::AsyncReadExt as _;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout};
 use tokio_tungstenite::tungstenite::protocol::{CloseFrame, frame::coding::CloseCode};
-use tokio_tungstenite::tungstenite::{Error as SocketError, Message};
+use tokio_tungstenite::tungstenite::{Error as SocketError, Message, error::ProtocolError};
 
 use super::open::Socket;
 use super::{CallError, Closed, Limits};
@@ -49,11 +49,14 @@ impl Driver {
 
     pub(super) async fn run(mut self) {
         let Err(closed) = self.serve().await;
-        if !closed.by_peer && closed.code != Closed::TRANSPORT {
-            self.goodbye(&closed).await;
-        }
+        let told =
+            !closed.by_peer && closed.code != Closed::TRANSPORT && self.say_why(&closed).await;
         // Waiting calls read the report once their reply is dropped, so it is written first.
         self.report.send_replace(Some(closed));
+        self.pending.clear();
+        if told {
+            self.hear_out().await;
+        }
     }
 
     async fn serve(&mut self) -> Result<std::convert::Infallible, Closed> {
@@ -108,6 +111,9 @@ impl Driver {
             Some(Err(SocketError::Utf8(_))) => {
                 Err(Closed::ours(Closed::BAD_TEXT, "text is not UTF-8"))
             }
+            Some(Err(SocketError::Protocol(ProtocolError::ResetWithoutClosingHandshake))) => {
+                Err(Closed::cut())
+            }
             Some(Err(SocketError::Protocol(_))) => {
                 Err(Closed::ours(Closed::PROTOCOL, "not WebSocket"))
             }
@@ -151,18 +157,20 @@ impl Driver {
         }
     }
 
-    /// Sends the close frame and reads on until the peer has sent its own.
-    async fn goodbye(&mut self, closed: &Closed) {
+    async fn say_why(&mut self, closed: &Closed) -> bool {
         let frame =
             CloseFrame { code: CloseCode::from(closed.code), reason: closed.reason.clone().into() };
-        let farewell = async {
-            self.socket.close(Some(frame)).await?;
-            while let Some(message) = self.socket.next().await {
-                message?;
-            }
-            Ok::<(), SocketError>(())
+        matches!(timeout(self.limits.drain, self.socket.close(Some(frame))).await, Ok(Ok(())))
+    }
+
+    /// Takes what the peer still sends until it hangs up: closing on unread bytes would cut it off before it has read
+    /// why. What it sends no longer matters, so it is not decoded.
+    async fn hear_out(&mut self) {
+        let rest = async {
+            let mut bytes = [0; 4096];
+            while self.socket.get_mut().read(&mut bytes).await.is_ok_and(|read| read > 0) {}
         };
         // However it ends, the connection is over; there is nobody left to tell.
-        drop(timeout(self.limits.drain.max(Duration::from_millis(1)), farewell).await);
+        drop(timeout(self.limits.drain, rest).await);
     }
 }
