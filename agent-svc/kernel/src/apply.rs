@@ -1,0 +1,222 @@
+//! Folds one recorded fact into a run. Never fails and never judges: what does not fit changes nothing.
+
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
+use core::mem;
+
+use crate::approval::{Approved, Call, Scope, Verdict};
+use crate::budget::{Account, Metric};
+use crate::event::{Event, Fact};
+use crate::id::{CallId, Reason, Time};
+use crate::input::{Choice, ModelEnd};
+use crate::outcome::{CallEnd, DenySource, Halt, Resolution};
+use crate::run::{Asking, Current, ModelCall, Phase, Run, Turn};
+
+impl Run {
+    /// The run after this event. An event that cannot follow on what was before leaves it as it was.
+    #[must_use]
+    pub fn apply(mut self, event: Event) -> Self {
+        self.follow(event);
+        self
+    }
+
+    /// Takes the event in and says whether it could follow.
+    pub(crate) fn follow(&mut self, event: Event) -> bool {
+        let Event { at, fact } = event;
+        let phase = mem::replace(&mut self.phase, Phase::New);
+        match self.after(phase, at, fact) {
+            Ok(phase) => {
+                self.phase = phase;
+                self.now = at;
+                true
+            }
+            Err(phase) => {
+                self.phase = *phase;
+                false
+            }
+        }
+    }
+
+    fn after(&mut self, phase: Phase, at: Time, fact: Fact) -> Result<Phase, Box<Phase>> {
+        match (phase, fact) {
+            (Phase::New, Fact::Started { budget, ask_timeout }) => {
+                self.account = Account::open(budget, at);
+                self.ask_timeout = ask_timeout;
+                Ok(Phase::Opening)
+            }
+            (Phase::Opening, Fact::EnvironmentOpened) => Ok(Phase::Ready { attempt: 1 }),
+            (phase @ Phase::Opening, Fact::EnvironmentFailed { reason }) => {
+                self.halt(Halt::Failed(reason));
+                Ok(phase)
+            }
+            (Phase::Ready { .. }, Fact::ModelAsked { call, step, attempt }) => {
+                self.ids.insert(call.0);
+                if attempt == 1 {
+                    self.account.use_step();
+                }
+                Ok(Phase::Thinking(ModelCall { call, step, attempt }))
+            }
+            (Phase::Thinking(asked), Fact::ModelEnded { call, tokens, end })
+                if asked.call == call =>
+            {
+                self.account.use_tokens(tokens);
+                Ok(self.after_model(asked.attempt, end))
+            }
+            (
+                phase @ (Phase::New | Phase::Closing(_) | Phase::Over(_)),
+                Fact::BudgetWarned { .. } | Fact::Halted { .. },
+            ) => Err(Box::new(phase)),
+            (phase, Fact::BudgetWarned { metric, .. }) => {
+                self.account.mark_warned(metric);
+                Ok(phase)
+            }
+            (phase, Fact::Halted { why }) => {
+                self.halt(why);
+                Ok(phase.stopped())
+            }
+            (
+                Phase::Ready { .. } | Phase::Opening | Phase::Thinking(_) | Phase::Answered,
+                Fact::Ended { outcome },
+            ) => {
+                self.account.stop_clock(at);
+                Ok(Phase::Closing(outcome))
+            }
+            (Phase::Closing(outcome), Fact::EnvironmentClosed) => Ok(Phase::Over(outcome)),
+            (Phase::Calling(turn), fact) => self.after_call(turn, at, fact),
+            (phase, _) => Err(Box::new(phase)),
+        }
+    }
+
+    fn after_model(&mut self, attempt: u32, end: ModelEnd) -> Phase {
+        match end {
+            ModelEnd::Stop => Phase::Answered,
+            ModelEnd::Calls(calls) => {
+                self.ids.extend(calls.iter().map(|call| call.0));
+                Turn::of(calls.into())
+            }
+            ModelEnd::Lost => Phase::Ready { attempt: attempt.saturating_add(1) },
+            ModelEnd::Length if self.left().tokens == 0 => {
+                self.cut_short(Halt::OverBudget(Metric::Tokens))
+            }
+            ModelEnd::Length => self.cut_short(Halt::Failed(Reason::MODEL_TRUNCATED)),
+            ModelEnd::Error => self.cut_short(Halt::Failed(Reason::MODEL_ERROR)),
+            ModelEnd::Failed(reason) => self.cut_short(Halt::Failed(reason)),
+        }
+    }
+
+    fn cut_short(&mut self, why: Halt) -> Phase {
+        self.halt(why);
+        Phase::Answered
+    }
+
+    /// The first reason to end stands.
+    fn halt(&mut self, why: Halt) {
+        self.halt.get_or_insert(why);
+    }
+
+    fn after_call(&mut self, turn: Turn, at: Time, fact: Fact) -> Result<Phase, Box<Phase>> {
+        let Turn { current, rest } = turn;
+        let id = current.id();
+        let current = match (current, fact) {
+            (Current::Next(_), Fact::CallStarted { call }) if call == id => {
+                self.account.use_tool_call();
+                Ok(Current::Planning(call))
+            }
+            (Current::Planning(_), Fact::CallPlanned { call, plan, verdict }) if call == id => {
+                let call = Call { id, attempt: 1, plan };
+                Ok(match verdict {
+                    Verdict::Allow => Current::Executing(Approved::by_policy(call)),
+                    Verdict::Ask => Current::Judged(call),
+                    Verdict::Deny => {
+                        Current::Decided(id, CallEnd::Denied { source: DenySource::Policy })
+                    }
+                })
+            }
+            (
+                Current::Judged(waiting),
+                Fact::PermissionRequested { permission, call, expires_at },
+            ) if call == id => {
+                self.account.stop_clock(at);
+                self.ids.insert(permission.0);
+                Ok(Current::Asking(Asking { permission, call: waiting, expires_at }))
+            }
+            (Current::Judged(waiting), Fact::GrantUsed { call, permission }) if call == id => {
+                Ok(Current::Executing(Approved::by_permission(waiting, permission)))
+            }
+            (Current::Asking(asking), Fact::PermissionResolved { permission, resolution })
+                if permission == asking.permission =>
+            {
+                self.account.start_clock(at);
+                self.resolved.insert(permission, resolution.clone());
+                Ok(self.answered(asking, &resolution))
+            }
+            (Current::Executing(call), Fact::CallRetried { call: lost, .. }) if lost == id => {
+                Ok(Current::Executing(call.again()))
+            }
+            (
+                Current::Executing(call) | Current::Stopping(call),
+                Fact::OutcomeUnknown { call: lost, .. },
+            ) if lost == id => {
+                self.account.stop_clock(at);
+                Ok(Current::Unknown(call))
+            }
+            (Current::Unknown(call), Fact::OperatorDecided { call: unknown, by, choice })
+                if unknown == id =>
+            {
+                self.account.start_clock(at);
+                Ok(match choice {
+                    Choice::MarkDone => Current::Decided(id, CallEnd::MarkedDone { by }),
+                    Choice::MarkFailed => Current::Decided(id, CallEnd::MarkedFailed { by }),
+                    Choice::RunAgain => Current::Executing(call.again()),
+                    Choice::Abort => {
+                        self.halt(Halt::Failed(Reason::ABORTED_BY_OPERATOR));
+                        Current::Decided(id, CallEnd::Unknown)
+                    }
+                })
+            }
+            (_, Fact::CallEnded { call, .. }) if call == id => return Ok(Turn::of(rest)),
+            (current, _) => Err(Box::new(current)),
+        };
+        match current {
+            Ok(current) => Ok(Phase::Calling(Turn { current, rest })),
+            Err(current) => Err(Box::new(Phase::Calling(Turn { current: *current, rest }))),
+        }
+    }
+
+    fn answered(&mut self, asking: Asking, resolution: &Resolution) -> Current {
+        let Asking { permission, call, .. } = asking;
+        match resolution {
+            Resolution::Allowed { scope, .. } => {
+                if *scope == Scope::Run {
+                    self.grants.insert(call.plan.action, permission);
+                }
+                Current::Executing(Approved::by_permission(call, permission))
+            }
+            Resolution::Denied { source, .. } => {
+                Current::Decided(call.id, CallEnd::Denied { source: *source })
+            }
+        }
+    }
+}
+
+impl Turn {
+    /// On with the next call, or back to the model.
+    fn of(mut calls: VecDeque<CallId>) -> Phase {
+        match calls.pop_front() {
+            Some(call) => Phase::Calling(Self { current: Current::Next(call), rest: calls }),
+            None => Phase::Ready { attempt: 1 },
+        }
+    }
+}
+
+impl Phase {
+    /// What runs is to be stopped.
+    fn stopped(self) -> Self {
+        match self {
+            Self::Calling(Turn { current: Current::Executing(call), rest }) => {
+                Self::Calling(Turn { current: Current::Stopping(call), rest })
+            }
+            phase => phase,
+        }
+    }
+}

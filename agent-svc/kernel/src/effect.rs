@@ -1,0 +1,53 @@
+//! What a run wants done now. Each effect has a key that is the same after a restart.
+
+use crate::approval::{Approved, Call};
+use crate::id::{CallId, Digest, PermissionId, RunId, Time};
+use crate::outcome::Outcome;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// Settled by `EnvironmentOpened` or `EnvironmentFailed`.
+    OpenEnvironment { run: RunId },
+    /// Settled by `ModelEnded`. `max_output_tokens` is what is left of the run's tokens.
+    AskModel { call: CallId, step: u64, attempt: u32, max_output_tokens: u64 },
+    /// Settled by `Planned` or `PlanRefused`.
+    Plan { call: CallId },
+    /// Settled by `Answered`, or by a `Tick` at its expiry.
+    AskPerson { permission: PermissionId, call: CallId, plan: Digest, expires_at: Time },
+    /// Settled by `Executed`.
+    Execute(Approved<Call>),
+    /// End what runs under this call and never start it. Settled by `Executed`.
+    Stop { call: CallId, attempt: u32 },
+    /// Settled by `OperatorDecided`.
+    AskOperator { call: CallId, attempt: u32 },
+    /// The run has its outcome: close the environment. Settled by `EnvironmentClosed`.
+    Finish { run: RunId, outcome: Outcome },
+}
+
+/// What makes an effect the same effect, before and after a restart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Key {
+    OpenEnvironment(RunId),
+    AskModel(CallId),
+    Plan(CallId),
+    AskPerson(PermissionId),
+    Execute(CallId, u32),
+    Stop(CallId, u32),
+    AskOperator(CallId, u32),
+    Finish(RunId),
+}
+
+impl Effect {
+    pub fn key(&self) -> Key {
+        match self {
+            Self::OpenEnvironment { run } => Key::OpenEnvironment(*run),
+            Self::AskModel { call, .. } => Key::AskModel(*call),
+            Self::Plan { call } => Key::Plan(*call),
+            Self::AskPerson { permission, .. } => Key::AskPerson(*permission),
+            Self::Execute(call) => Key::Execute(call.id, call.attempt),
+            Self::Stop { call, attempt } => Key::Stop(*call, *attempt),
+            Self::AskOperator { call, attempt } => Key::AskOperator(*call, *attempt),
+            Self::Finish { run, .. } => Key::Finish(*run),
+        }
+    }
+}
