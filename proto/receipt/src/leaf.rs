@@ -15,7 +15,7 @@ const ED25519_DER: &[u8] = &[0x2b, 0x65, 0x70];
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Signing {
     pub spiffe_id: String,
-    /// Lower case, without separators.
+    /// Lower case, without separators or leading zeros.
     pub serial_hex: String,
 }
 
@@ -64,8 +64,16 @@ pub(crate) fn signing(certificate: &X509Certificate<'_>) -> Result<Signing, Untr
     trust_domain(spiffe_id)?;
     Ok(Signing {
         spiffe_id: spiffe_id.to_owned(),
-        serial_hex: hex::encode(certificate.raw_serial()),
+        serial_hex: serial_hex(certificate.raw_serial()),
     })
+}
+
+fn serial_hex(serial: &[u8]) -> String {
+    let digits = hex::encode(serial);
+    match digits.trim_start_matches('0') {
+        "" => "0".to_owned(),
+        digits => digits.to_owned(),
+    }
 }
 
 fn requires_sole_purpose(certificate: &X509Certificate<'_>) -> Result<(), Untrusted> {

@@ -2,7 +2,7 @@
 //!
 //! What an executor acts on is a [`Verified`] payload, and only [`Verifier::verify`] makes one:
 //!
-//! ```compile_fail
+//! ```compile_fail,E0451
 //! fn forge(payload: receipt::Grant, signing: receipt::Signing) -> receipt::Verified<receipt::Grant> {
 //!     receipt::Verified { payload, signing }
 //! }

@@ -70,6 +70,9 @@ impl Verifier {
         let chain = bounded(&signed.chain)?;
         let (leaf_der, issuers) = chain.split_first().ok_or(Untrusted::Chain)?;
         let leaf = leaf::parse(leaf_der)?;
+        for issuer in issuers {
+            leaf::parse(issuer)?;
+        }
         leaf::requires_ed25519(&leaf)?;
         let certificate = EndEntityCert::try_from(leaf_der).map_err(|_| Untrusted::Certificate)?;
         certificate
