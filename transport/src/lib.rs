@@ -17,7 +17,10 @@ pub mod issue;
 pub mod material;
 pub mod peer;
 pub mod ready;
+mod handshake;
+mod leaf;
 mod run;
+mod tls;
 pub mod server;
 pub mod status;
 
