@@ -8,6 +8,7 @@ use crate::units;
 
 /// How many characters a text may have unless its field says otherwise.
 const MAX_TEXT: usize = 16 * 1024;
+const MAX_MESSAGE: usize = 500;
 
 /// The file's name and what is wrong so far.
 pub(crate) struct Reader<'f> {
@@ -42,7 +43,8 @@ impl<'f> Reader<'f> {
 
     pub(crate) fn fault(&mut self, place: Place, what: impl Into<String>) {
         let Place { line, column } = place;
-        self.faults.push(Fault { file: self.file.to_owned(), line, column, what: what.into() });
+        let what = shown(&what.into());
+        self.faults.push(Fault { file: self.file.to_owned(), line, column, what });
     }
 
     /// The value when nothing is wrong.
@@ -158,7 +160,7 @@ impl<'f> Reader<'f> {
     }
 
     pub(crate) fn positive(&mut self, field: &Field<'_>) -> Option<u64> {
-        self.amount(field, "a positive whole number", |text| text.parse().ok())
+        self.amount(field, "a positive whole number", units::whole)
     }
 
     pub(crate) fn bytes(&mut self, field: &Field<'_>) -> Option<u64> {
@@ -211,6 +213,22 @@ impl<'f> Reader<'f> {
         }
         found.map(|(_, value)| *value)
     }
+}
+
+/// A message may quote the file: control characters are written out, and no quote fills the screen.
+fn shown(what: &str) -> String {
+    let mut shown = String::new();
+    for character in what.chars().take(MAX_MESSAGE) {
+        if character.is_control() {
+            shown.extend(character.escape_default());
+        } else {
+            shown.push(character);
+        }
+    }
+    if what.chars().nth(MAX_MESSAGE).is_some() {
+        shown.push('…');
+    }
+    shown
 }
 
 /// The name that is meant, when a slip or two of the keyboard explain the difference.

@@ -4,8 +4,9 @@
 use std::fmt;
 
 use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
+use serde_saphyr::budget::BudgetBreach;
 use serde_saphyr::options::MergeKeyPolicy;
-use serde_saphyr::{Location, Spanned};
+use serde_saphyr::{DefaultMessageFormatter, Error, Location, MessageFormatter as _, Spanned};
 
 /// Line and column, from 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -87,9 +88,31 @@ pub(crate) fn parse(text: &str) -> Result<Node, NotYaml> {
     serde_saphyr::from_str_with_options::<Spanned<Value>>(text, options).map(Node::from).map_err(
         |error| NotYaml {
             place: error.location().map_or(Place::START, Place::from),
-            what: error.render_with_formatter(&serde_saphyr::DefaultMessageFormatter),
+            what: what(&error),
         },
     )
+}
+
+/// The library's words without its place, except where they would not say what to do.
+fn what(error: &Error) -> String {
+    match error.without_snippet() {
+        Error::DuplicateMappingKey { key: Some(key), .. } => {
+            format!("duplicate key {key}; remove one")
+        }
+        Error::MergeKeyNotAllowed { .. } => {
+            "merge keys are not taken; write the keys out".to_owned()
+        }
+        Error::Budget { breach: BudgetBreach::Documents { .. }, .. } => {
+            "more than one document; keep one".to_owned()
+        }
+        Error::Budget { .. }
+        | Error::AliasReplayLimitExceeded { .. }
+        | Error::AliasReplayStackDepthExceeded { .. } => {
+            "too deep, too many values or too many anchors; write it more plainly".to_owned()
+        }
+        Error::AliasError { error, .. } => what(error),
+        other => DefaultMessageFormatter.format_message(other).into_owned(),
+    }
 }
 
 impl From<Location> for Place {
@@ -161,7 +184,7 @@ impl<'de> Visitor<'de> for AnyValue {
         while let Some((key, value)) = members.next_entry::<Spanned<String>, Spanned<Value>>()? {
             // The parser compares keys as YAML values; two spellings of one text are caught here.
             if entries.iter().any(|entry| entry.key == key.value) {
-                return Err(A::Error::custom(format!("duplicate key {}", key.value)));
+                return Err(A::Error::custom(format!("duplicate key {}; remove one", key.value)));
             }
             entries.push(Entry {
                 place: key.referenced.into(),

@@ -3,6 +3,11 @@
 
 use std::time::Duration;
 
+/// Digits only: no sign, no separators.
+pub(crate) fn whole(text: &str) -> Option<u64> {
+    if text.bytes().all(|byte| byte.is_ascii_digit()) { text.parse().ok() } else { None }
+}
+
 /// Bytes: a whole number, or one with B, KiB, MiB or GiB.
 pub(crate) fn bytes(text: &str) -> Option<u64> {
     let (number, unit) = split(text);
@@ -13,13 +18,13 @@ pub(crate) fn bytes(text: &str) -> Option<u64> {
         "GiB" => 1 << 30,
         _ => return None,
     };
-    number.parse::<u64>().ok()?.checked_mul(factor)
+    whole(number)?.checked_mul(factor)
 }
 
 /// A whole number with ms, s, m or h.
 pub(crate) fn duration(text: &str) -> Option<Duration> {
     let (number, unit) = split(text);
-    let number = number.parse::<u64>().ok()?;
+    let number = whole(number)?;
     let seconds = |factor| number.checked_mul(factor).map(Duration::from_secs);
     match unit {
         "ms" => Some(Duration::from_millis(number)),
@@ -32,12 +37,11 @@ pub(crate) fn duration(text: &str) -> Option<Duration> {
 
 /// Thousandths: a whole number or one with up to three decimals.
 pub(crate) fn milli(text: &str) -> Option<u64> {
-    let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
-    if fraction.len() > 3 || !fraction.bytes().all(|digit| digit.is_ascii_digit()) {
+    let (ones, decimals) = text.split_once('.').unwrap_or((text, "0"));
+    if decimals.is_empty() || decimals.len() > 3 {
         return None;
     }
-    let fraction = format!("{fraction:0<3}").parse::<u64>().ok()?;
-    whole.parse::<u64>().ok()?.checked_mul(1_000)?.checked_add(fraction)
+    whole(ones)?.checked_mul(1_000)?.checked_add(whole(&format!("{decimals:0<3}"))?)
 }
 
 fn split(text: &str) -> (&str, &str) {
