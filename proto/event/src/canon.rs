@@ -126,3 +126,6 @@ impl Writer {
 fn deeper(depth: usize) -> Result<usize, NotCanonical> {
     if depth < MAX_DEPTH { Ok(depth + 1) } else { Err(NotCanonical::TooDeep) }
 }
+
+#[cfg(test)]
+mod tests;

@@ -42,7 +42,7 @@ macro_rules! catalogue {
                 match self { $(Self::$name(data) => to_json(data)),+ }
             }
 
-            fn decode(kind: &str, value: Value) -> Result<Self, OpenError> {
+            fn decode(kind: &str, value: &Value) -> Result<Self, OpenError> {
                 match kind {
                     $($kind => from_json($kind, value).map(Self::$name),)+
                     _ => Err(OpenError::Type),
@@ -88,7 +88,7 @@ catalogue! {
 impl Data {
     /// Decodes data that travels apart from its event; as strict as an event's own.
     pub fn parse(kind: &str, bytes: &[u8]) -> Result<Self, OpenError> {
-        Self::from_value(kind, canon::parse(bytes).map_err(OpenError::Json)?)
+        Self::from_value(kind, &canon::parse(bytes).map_err(OpenError::Json)?)
     }
 
     /// The canonical bytes of data that travels apart from its event.
@@ -96,7 +96,7 @@ impl Data {
         canon::to_bytes(&self.to_value().map_err(|NotJson| NotCanonical::NoForm)?)
     }
 
-    pub(crate) fn from_value(kind: &str, value: Value) -> Result<Self, OpenError> {
+    pub(crate) fn from_value(kind: &str, value: &Value) -> Result<Self, OpenError> {
         let data = Self::decode(kind, value)?;
         match data.fault() {
             None => Ok(data),
@@ -140,12 +140,24 @@ impl Data {
     /// What the types alone cannot say.
     fn fault(&self) -> Option<&'static str> {
         match self {
-            Self::ModelRequest(data) if data.message_count == 0 => Some("expected messageCount > 0"),
-            Self::ModelResponse(data) if !data.usage.adds_up() => Some("expected totalTokens to be the sum"),
-            Self::ToolCall(data) if !data.input.is_object() => Some("expected input to be an object"),
-            Self::ToolResult(data) if data.ok && data.error.is_some() => Some("expected no error beside ok"),
-            Self::PermissionRequested(data) if !data.plan.is_object() => Some("expected plan to be an object"),
-            Self::ReceiptSigned(data) if !data.receipt.is_object() => Some("expected receipt to be an object"),
+            Self::ModelRequest(data) if data.message_count == 0 => {
+                Some("expected messageCount > 0")
+            }
+            Self::ModelResponse(data) if !data.usage.adds_up() => {
+                Some("expected totalTokens to be the sum")
+            }
+            Self::ToolCall(data) if !data.input.is_object() => {
+                Some("expected input to be an object")
+            }
+            Self::ToolResult(data) if data.ok && data.error.is_some() => {
+                Some("expected no error beside ok")
+            }
+            Self::PermissionRequested(data) if !data.plan.is_object() => {
+                Some("expected plan to be an object")
+            }
+            Self::ReceiptSigned(data) if !data.receipt.is_object() => {
+                Some("expected receipt to be an object")
+            }
             _ => None,
         }
     }
@@ -155,12 +167,15 @@ pub(crate) fn to_json<T: Serialize>(data: &T) -> Result<Value, NotJson> {
     serde_json::to_value(data).map_err(|_| NotJson)
 }
 
-fn from_json<T: DeserializeOwned + Serialize>(kind: &'static str, value: Value) -> Result<T, OpenError> {
+fn from_json<T>(kind: &'static str, value: &Value) -> Result<T, OpenError>
+where
+    T: DeserializeOwned + Serialize,
+{
     let schema = |detail: String| OpenError::Data { kind, detail };
-    let data: T = serde_json::from_value(value.clone()).map_err(|error| schema(detail(&error)))?;
-    // An optional member given as null, a number given as text: read alike, but not in its one form.
+    let data = T::deserialize(value).map_err(|error| schema(detail(&error)))?;
+    // An optional member that is given as null reads like an absent one: a second form of the same data.
     match to_json(&data) {
-        Ok(again) if again == value => Ok(data),
+        Ok(again) if again == *value => Ok(data),
         Ok(_) | Err(NotJson) => Err(schema("a member is not in its one form".to_owned())),
     }
 }

@@ -100,7 +100,9 @@ mod tests {
 
     #[test]
     fn other_spellings_are_refused() {
-        for text in [&EMPTY[7..], &EMPTY.to_uppercase(), &EMPTY[..70], &format!("{EMPTY}0"), "sha256:", ""] {
+        for text in
+            [&EMPTY[7..], &EMPTY.to_uppercase(), &EMPTY[..70], &format!("{EMPTY}0"), "sha256:", ""]
+        {
             assert_eq!(text.parse::<Digest>(), Err(NotADigest), "{text}");
         }
         assert_eq!(Digest::from_bytes(&[0; 31]), Err(NotADigest));
@@ -109,6 +111,9 @@ mod tests {
     #[test]
     fn a_domain_is_part_of_the_digest() {
         assert_eq!(Digest::of_parts("harness.plan.v1", b"{}"), Digest::of(b"harness.plan.v1\0{}"));
-        assert_ne!(Digest::of_parts("harness.plan.v1", b"{}"), Digest::of_parts("harness.action.v1", b"{}"));
+        assert_ne!(
+            Digest::of_parts("harness.plan.v1", b"{}"),
+            Digest::of_parts("harness.action.v1", b"{}")
+        );
     }
 }

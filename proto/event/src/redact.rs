@@ -1,6 +1,7 @@
 //! Redaction: finds credentials by the name beside them and by their shape, and puts `[REDACTED:<rule>]` in their place.
 //! A copy is redacted, never the value that is acted upon; what stays is a fixpoint.
 
+mod assigned;
 mod key;
 mod rules;
 mod walk;
@@ -61,6 +62,12 @@ pub fn fuzz_redact(bytes: &[u8]) {
     if let Ok(value) = canon::parse_untrusted(bytes)
         && let Ok(redacted) = redact(&value)
     {
-        assert_eq!(redact(&redacted.value), Ok(Redacted { value: redacted.value.clone(), findings: Vec::new() }));
+        assert_eq!(
+            redact(&redacted.value),
+            Ok(Redacted { value: redacted.value.clone(), findings: Vec::new() })
+        );
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -111,3 +111,6 @@ pub fn fuzz_open(bytes: &[u8]) {
         assert!(open(&sealed.bytes).is_ok());
     }
 }
+
+#[cfg(test)]
+mod tests;

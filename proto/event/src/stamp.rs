@@ -45,7 +45,10 @@ mod tests {
     fn a_moment_is_written_in_utc_with_microseconds() {
         let at = datetime!(2026-11-29 17:22:00.123456789 +02:00);
         assert_eq!(stamp(at).as_deref(), Ok("2026-11-29T15:22:00.123456Z"));
-        assert_eq!(parse_stamp("2026-11-29T15:22:00.123456Z"), Ok(datetime!(2026-11-29 15:22:00.123456 UTC)));
+        assert_eq!(
+            parse_stamp("2026-11-29T15:22:00.123456Z"),
+            Ok(datetime!(2026-11-29 15:22:00.123456 UTC))
+        );
     }
 
     #[test]

@@ -85,9 +85,9 @@ impl Event {
         let schema = |detail: String| OpenError::Data { kind, detail };
 
         let data = map.remove("data").ok_or_else(|| schema("missing field `data`".to_owned()))?;
-        let data = Data::from_value(kind, data)?;
-        let Head { event_id, at, actor } =
-            serde_json::from_value(Value::Object(map)).map_err(|error| schema(data::detail(&error)))?;
+        let data = Data::from_value(kind, &data)?;
+        let Head { event_id, at, actor } = serde_json::from_value(Value::Object(map))
+            .map_err(|error| schema(data::detail(&error)))?;
         let event = Self { id: event_id, at, actor, data };
         match event.to_value() {
             Ok(again) if again == *value => Ok(event),

@@ -61,9 +61,13 @@ impl Writer {
                 "run.recorded",
                 "error",
             ],
-            Self::SandboxSvc => {
-                &["call.started", "call.finished", "call.refused", "sandbox.started", "sandbox.stopped"]
-            }
+            Self::SandboxSvc => &[
+                "call.started",
+                "call.finished",
+                "call.refused",
+                "sandbox.started",
+                "sandbox.stopped",
+            ],
             Self::ModelSvc => &["call.started", "call.finished", "call.refused"],
         }
     }
@@ -91,18 +95,26 @@ mod tests {
     #[test]
     fn the_table_and_the_catalogue_name_the_same_types() {
         for kind in Data::KINDS {
-            assert!(Writer::ALL.iter().any(|writer| writer.may_write(kind)), "nobody writes {kind}");
+            assert!(
+                Writer::ALL.iter().any(|writer| writer.may_write(kind)),
+                "nobody writes {kind}"
+            );
         }
         for writer in Writer::ALL {
             for kind in writer.kinds() {
-                assert!(Data::KINDS.contains(kind), "{writer} writes {kind}, which is not in the catalogue");
+                assert!(
+                    Data::KINDS.contains(kind),
+                    "{writer} writes {kind}, which is not in the catalogue"
+                );
             }
         }
     }
 
     #[test]
     fn only_the_gateway_signs_and_it_writes_nothing_else() {
-        let writers = |kind| Writer::ALL.into_iter().filter(|writer| writer.may_write(kind)).collect::<Vec<_>>();
+        let writers = |kind| {
+            Writer::ALL.into_iter().filter(|writer| writer.may_write(kind)).collect::<Vec<_>>()
+        };
         assert_eq!(writers("receipt.signed"), [Writer::Gateway]);
         assert_eq!(writers("permission.resolved"), [Writer::AgentSvc]);
         assert_eq!(writers("call.started"), [Writer::SandboxSvc, Writer::ModelSvc]);

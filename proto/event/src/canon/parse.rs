@@ -41,7 +41,8 @@ fn document(bytes: &[u8], other_number: OtherNumber) -> Result<Value, ParseError
     if bytes.len() > MAX_BYTES {
         return Err(ParseError::TooLarge);
     }
-    let text = std::str::from_utf8(bytes).map_err(|error| ParseError::NotUtf8 { at: error.valid_up_to() })?;
+    let text = std::str::from_utf8(bytes)
+        .map_err(|error| ParseError::NotUtf8 { at: error.valid_up_to() })?;
     let mut reader = Reader { text, at: 0, nodes: 0, other_number };
     let value = reader.value(0)?;
     reader.blank();
@@ -241,7 +242,11 @@ impl Reader<'_> {
         let text = &self.text[start..self.at];
         match text.parse::<i64>() {
             // Minus zero is a second spelling of zero, which only a float can hold.
-            Ok(number) if whole && (-MAX_INTEGER..=MAX_INTEGER).contains(&number) && text != "-0" => Ok(number.into()),
+            Ok(number)
+                if whole && (-MAX_INTEGER..=MAX_INTEGER).contains(&number) && text != "-0" =>
+            {
+                Ok(number.into())
+            }
             _ => (self.other_number)(start, text),
         }
     }

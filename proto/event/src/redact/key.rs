@@ -1,8 +1,16 @@
 //! Which names announce a credential. Names are compared on letters and digits only, in lower case.
 
 /// Names that are sensitive as a whole.
-const WHOLE: &[&str] =
-    &["authorization", "proxyauthorization", "cookie", "setcookie", "credential", "credentials", "pwd", "pass"];
+const WHOLE: &[&str] = &[
+    "authorization",
+    "proxyauthorization",
+    "cookie",
+    "setcookie",
+    "credential",
+    "credentials",
+    "pwd",
+    "pass",
+];
 
 /// Names that are sensitive however they begin.
 const ENDINGS: &[&str] = &[
@@ -26,7 +34,8 @@ const ENDINGS: &[&str] = &[
 const CURSORS: &[&str] = &["pagetoken", "continuationtoken", "synctoken", "cancellationtoken"];
 
 /// Providers whose variables hold credentials whenever they end in one of [`PROVIDED`].
-const PROVIDERS: &[&str] = &["openai", "azureopenai", "anthropic", "google", "gemini", "aws", "github", "gitlab"];
+const PROVIDERS: &[&str] =
+    &["openai", "azureopenai", "anthropic", "google", "gemini", "aws", "github", "gitlab"];
 const PROVIDED: &[&str] = &["key", "token", "secret"];
 
 /// Names are short; a longer text is prose.
@@ -36,8 +45,11 @@ pub(super) fn is_sensitive(name: &str) -> bool {
     if name.len() > LONGEST {
         return false;
     }
-    let plain: String =
-        name.chars().filter(char::is_ascii_alphanumeric).map(|char| char.to_ascii_lowercase()).collect();
+    let plain: String = name
+        .chars()
+        .filter(char::is_ascii_alphanumeric)
+        .map(|char| char.to_ascii_lowercase())
+        .collect();
     if CURSORS.iter().any(|ending| plain.ends_with(ending)) {
         return false;
     }

@@ -13,7 +13,8 @@ const ROUNDS: usize = 8;
 
 pub(super) fn redact(value: &Value) -> Result<Redacted, RedactionFailed> {
     let mut walk = Walk { findings: Vec::new(), nodes: 0, bytes: 0 };
-    let value = walk.value(value, &mut String::new(), Place { depth: 0, nested: 0, sensitive: false })?;
+    let value =
+        walk.value(value, &mut String::new(), Place { depth: 0, nested: 0, sensitive: false })?;
     Ok(Redacted { value, findings: walk.findings })
 }
 
@@ -36,7 +37,12 @@ struct Place {
 }
 
 impl Walk {
-    fn value(&mut self, value: &Value, path: &mut String, place: Place) -> Result<Value, RedactionFailed> {
+    fn value(
+        &mut self,
+        value: &Value,
+        path: &mut String,
+        place: Place,
+    ) -> Result<Value, RedactionFailed> {
         self.nodes += 1;
         if self.nodes > canon::MAX_NODES {
             return Err(RedactionFailed::TooManyNodes);
@@ -72,14 +78,20 @@ impl Walk {
         Ok(safe)
     }
 
-    fn array(&mut self, items: &[Value], path: &mut String, place: Place) -> Result<Value, RedactionFailed> {
+    fn array(
+        &mut self,
+        items: &[Value],
+        path: &mut String,
+        place: Place,
+    ) -> Result<Value, RedactionFailed> {
         let mut out = Vec::with_capacity(items.len());
         let mut announced = false;
         for (index, item) in items.iter().enumerate() {
             let length = path.len();
             path.push_str(&format!("/{index}"));
             // An argv: the value of `--token` is the next element.
-            let sensitive = place.sensitive || (announced && !item.as_str().is_none_or(|text| text.starts_with('-')));
+            let sensitive = place.sensitive
+                || (announced && !item.as_str().is_none_or(|text| text.starts_with('-')));
             let safe = self.value(item, path, Place { sensitive, ..place })?;
             announced = [item, &safe].into_iter().filter_map(Value::as_str).any(announces);
             out.push(safe);
@@ -149,7 +161,12 @@ fn names_its_value(map: &Map<String, Value>, nested: usize) -> bool {
 }
 
 /// Two keys may become one placeholder; both members stay.
-fn unused(out: &Map<String, Value>, map: &Map<String, Value>, name: String, changed: bool) -> String {
+fn unused(
+    out: &Map<String, Value>,
+    map: &Map<String, Value>,
+    name: String,
+    changed: bool,
+) -> String {
     if !changed {
         return name;
     }
@@ -190,7 +207,9 @@ fn json(inner: &Value, nested: usize) -> Option<(String, Vec<Hit>)> {
     let mut walk = Walk { findings: Vec::new(), nodes: 0, bytes: 0 };
     let whole = || Some((rules::placeholder("unstable"), vec![Hit { rule: "unstable", count: 1 }]));
     // The text was parsed within the same limits, so failing here would be a surprise: then all of it goes.
-    let Ok(safe) = walk.value(inner, &mut String::new(), Place { depth: 0, nested, sensitive: false }) else {
+    let Ok(safe) =
+        walk.value(inner, &mut String::new(), Place { depth: 0, nested, sensitive: false })
+    else {
         return whole();
     };
     if safe == *inner {
@@ -198,6 +217,7 @@ fn json(inner: &Value, nested: usize) -> Option<(String, Vec<Hit>)> {
     }
     let Ok(bytes) = canon::to_bytes(&safe) else { return whole() };
     let Ok(text) = String::from_utf8(bytes) else { return whole() };
-    let hits = walk.findings.into_iter().map(|Finding { rule, count, .. }| Hit { rule, count }).collect();
+    let hits =
+        walk.findings.into_iter().map(|Finding { rule, count, .. }| Hit { rule, count }).collect();
     Some((text, hits))
 }

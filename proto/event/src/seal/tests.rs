@@ -1,0 +1,386 @@
+//! What passes the gates, what does not, and that passing is a round trip for every type.
+
+use proptest::prelude::*;
+use serde_json::json;
+use time::OffsetDateTime;
+use time::macros::datetime;
+
+use super::*;
+use crate::id::{CallId, EventId, PermissionId, ReceiptId, RunId, SessionId};
+use crate::*;
+
+const AT: OffsetDateTime = datetime!(2026-11-29 15:22:00.123456 UTC);
+
+fn event(data: impl Into<Data>) -> Event {
+    Event { id: EventId::nil(), at: AT, actor: None, data: data.into() }
+}
+
+fn call(input: Value) -> Event {
+    event(ToolCall { call_id: CallId::nil(), tool: "process.exec".to_owned(), input })
+}
+
+/// One event of every type, with every optional member.
+fn catalogue() -> Vec<Data> {
+    let (session_id, run_id, call_id) = (SessionId::nil(), RunId::nil(), CallId::nil());
+    let (permission_id, digest) = (PermissionId::nil(), Digest::of(b"x"));
+    let text = || "text".to_owned();
+    vec![
+        SessionCreated { session_id, workspace: Some(text()) }.into(),
+        AgentStarted { agent_id: text(), session_id, task_id: Some(text()), model: text() }.into(),
+        AgentStopped {
+            agent_id: text(),
+            status: AgentStatus::BudgetExceeded,
+            steps: 1,
+            tool_calls: 2,
+            note: Some(text()),
+        }
+        .into(),
+        ModelRequest { request_id: text(), model: text(), message_count: 1 }.into(),
+        ModelResponse {
+            request_id: text(),
+            model: text(),
+            finish_reason: FinishReason::ToolCalls,
+            usage: Usage { prompt_tokens: 1, completion_tokens: 2, total_tokens: 3 },
+            text: Some(text()),
+        }
+        .into(),
+        MessageDelta { request_id: text(), index: 0, text: text() }.into(),
+        ToolCall { call_id, tool: text(), input: json!({"argv": ["ls"]}) }.into(),
+        ToolResult {
+            call_id,
+            tool: text(),
+            ok: false,
+            output: Some(json!({"n": 1})),
+            error: Some(ToolError { code: text(), message: text() }),
+            duration_ms: Some(5),
+        }
+        .into(),
+        ToolOutcomeUnknown {
+            call_id,
+            attempt: 1,
+            executor: Executor::SandboxSvc,
+            may_have_run: true,
+            reason: text(),
+        }
+        .into(),
+        TaskUpdated { task_id: text(), phase: TaskPhase::Running, note: Some(text()) }.into(),
+        BudgetWarning {
+            task_id: Some(text()),
+            metric: BudgetMetric::ToolCalls,
+            used: 1,
+            limit: 2,
+            pct: 50,
+        }
+        .into(),
+        PolicyDecision {
+            call_id,
+            plan_digest: digest,
+            action: text(),
+            subject: Some(text()),
+            effect: Effect::Ask,
+            reason: Some(text()),
+            rule_id: Some(text()),
+        }
+        .into(),
+        PermissionRequested {
+            permission_id,
+            session_id,
+            call_id: Some(call_id),
+            action: text(),
+            subject: Some(text()),
+            scope: Scope::Once,
+            reason: Some(text()),
+            plan: json!({"v": 1}),
+            plan_digest: digest,
+            expires_at: AT,
+        }
+        .into(),
+        PermissionResolved {
+            permission_id,
+            session_id,
+            call_id: Some(call_id),
+            action: text(),
+            subject: Some(text()),
+            scope: Scope::Run,
+            reason: Some(text()),
+            decision: Decision::Deny,
+            source: Source::MissingResolver,
+            by: Some(text()),
+            note: Some(text()),
+        }
+        .into(),
+        GrantIssued {
+            session_id,
+            subject: text(),
+            manifest_digest: digest,
+            workspace: text(),
+            models: vec![text()],
+            issued_at: AT,
+            expires_at: AT,
+            grant_digest: digest,
+            renewal_of: Some(digest),
+        }
+        .into(),
+        ReceiptSigned {
+            permission_id,
+            session_id,
+            run_id,
+            call_id,
+            scope: Scope::Once,
+            plan_digest: digest,
+            action_digest: digest,
+            subject: text(),
+            expires_at: AT,
+            receipt_id: ReceiptId::nil(),
+            receipt: json!({"signature": "00ff"}),
+        }
+        .into(),
+        CallStarted {
+            call_id,
+            run_id,
+            attempt: 1,
+            tool: text(),
+            effect_class: EffectClass::Staged,
+            plan_digest: digest,
+            permission_id: Some(permission_id),
+            rules: vec![text()],
+        }
+        .into(),
+        CallFinished {
+            call_id,
+            attempt: 1,
+            status: CallStatus::TimedOut,
+            result_digest: Some(digest),
+            duration_ms: 5,
+        }
+        .into(),
+        CallRefused {
+            call_id: Some(call_id),
+            session_id: text(),
+            tool: Some(text()),
+            stage: Stage::Execute,
+            reason: text(),
+            plan_digest: Some(digest),
+        }
+        .into(),
+        CallOutput { call_id, stream: OutputStream::Stderr, offset: 0, bytes: 4, text: text() }
+            .into(),
+        SandboxStarted {
+            run_id,
+            call_id,
+            attempt: 1,
+            container_name: text(),
+            image: text(),
+            network: SandboxNetwork::None,
+            mounts: vec![Mount { source: Some(text()), target: text(), mode: MountMode::Ro }],
+        }
+        .into(),
+        SandboxStopped {
+            run_id,
+            call_id,
+            attempt: 1,
+            container_name: text(),
+            status: SandboxStatus::Completed,
+            exit_code: Some(-1),
+            duration_ms: Some(5),
+        }
+        .into(),
+        RunRecorded { run_id, task_id: text(), status: ReportStatus::Blocked, report_path: text() }
+            .into(),
+        Failure {
+            task_id: Some(text()),
+            session_id: Some(session_id),
+            run_id: Some(run_id),
+            stage: Some(text()),
+            code: text(),
+            message: text(),
+            retryable: Some(false),
+        }
+        .into(),
+    ]
+}
+
+#[test]
+fn every_type_reads_back_as_it_was_sealed() {
+    let all = catalogue();
+    assert_eq!(all.iter().map(Data::kind).collect::<Vec<_>>(), Data::KINDS);
+    for data in all {
+        let kind = data.kind();
+        assert_eq!(Data::parse(kind, &data.to_bytes().unwrap()), Ok(data.clone()));
+        let event = Event {
+            actor: Some(Actor { kind: ActorKind::Agent, id: Some("a".to_owned()) }),
+            ..event(data)
+        };
+        let sealed = seal(&event).unwrap();
+        assert_eq!((sealed.kind, &sealed.findings), (kind, &vec![]));
+        assert!(canon::is_canonical(&sealed.bytes));
+        assert_eq!(open(&sealed.bytes), Ok(event.clone()));
+        for writer in Writer::ALL {
+            let expected = if writer.may_write(kind) {
+                Ok(event.clone())
+            } else {
+                Err(Refusal::WriterNotAllowed { writer, kind })
+            };
+            assert_eq!(admit(&sealed.bytes, writer), expected);
+        }
+    }
+}
+
+/// The wire's names, written down once more by hand.
+#[test]
+fn the_bytes_are_as_documented() {
+    let event = Event {
+        actor: Some(Actor { kind: ActorKind::Kernel, id: None }),
+        ..call(json!({"argv": ["ls"], "n": 1}))
+    };
+    let expected = concat!(
+        r#"{"actor":{"kind":"kernel"},"at":"2026-11-29T15:22:00.123456Z","#,
+        r#""data":{"callId":"00000000-0000-0000-0000-000000000000","input":{"argv":["ls"],"n":1},"tool":"process.exec"},"#,
+        r#""eventId":"00000000-0000-0000-0000-000000000000","type":"tool.call","v":1}"#
+    );
+    assert_eq!(String::from_utf8(seal(&event).unwrap().bytes).unwrap(), expected);
+}
+
+#[test]
+fn sealing_redacts_a_copy_and_says_where() {
+    let event = call(json!({"password": "hunter2", "argv": ["echo", "token=abc"]}));
+    let before = event.clone();
+    let sealed = seal(&event).unwrap();
+    assert_eq!(event, before);
+    let text = String::from_utf8(sealed.bytes.clone()).unwrap();
+    assert!(!text.contains("hunter2") && !text.contains("token=abc"), "{text}");
+    assert_eq!(
+        sealed.findings,
+        [
+            Finding { path: "/data/input/argv/1".to_owned(), rule: "assignment", count: 1 },
+            Finding { path: "/data/input/password".to_owned(), rule: "key", count: 1 },
+        ]
+    );
+    assert!(admit(&sealed.bytes, Writer::AgentSvc).is_ok());
+}
+
+#[test]
+fn the_ledger_refuses_what_redaction_would_still_change() {
+    let raw = canon::to_bytes(&call(json!({"password": "hunter2"})).to_value().unwrap()).unwrap();
+    assert_eq!(admit(&raw, Writer::AgentSvc), Err(Refusal::Unredacted { rule: "key" }));
+}
+
+#[test]
+fn what_has_no_canonical_form_is_not_sealed() {
+    assert_eq!(seal(&call(json!({"n": 1.5}))), Err(SealError::Canonical(NotCanonical::Number)));
+    assert_eq!(
+        seal(&call(json!({"n": 1_u64 << 53}))),
+        Err(SealError::Canonical(NotCanonical::Number))
+    );
+    assert_eq!(
+        seal(&call(json!({"n": "a".repeat(canon::MAX_BYTES)}))),
+        Err(SealError::Canonical(NotCanonical::TooLarge))
+    );
+    assert!(matches!(
+        seal(&call(json!([]))),
+        Err(SealError::Schema(OpenError::Data { kind: "tool.call", .. }))
+    ));
+}
+
+#[test]
+fn gates_stand_in_order_and_never_tell_what_they_found() {
+    let sealed = seal(&call(json!({}))).unwrap().bytes;
+    let text = String::from_utf8(sealed).unwrap();
+    let data = |detail: &str| OpenError::Data { kind: "tool.call", detail: detail.to_owned() };
+    for (from, to, error) in [
+        ("{\"at\"", "{at", OpenError::Json(ParseError::Syntax { at: 1 })),
+        ("\"v\":1", "\"v\":2", OpenError::Version),
+        ("\"v\":1", "\"v\":\"1\"", OpenError::Version),
+        ("tool.call", "tool.s3cret", OpenError::Type),
+        ("\"tool\"", "\"s3cret\"", data("expected one of `callId`, `tool`, `input`")),
+        ("\"input\":{}", "\"input\":\"s3cret\"", data("expected input to be an object")),
+        ("\"input\":{},", "", data("missing field `input`")),
+        (",\"v\":1", ",\"v\":1,\"w\":1", data("expected one of `eventId`, `at`, `actor`")),
+        ("15:22:00.123456Z", "15:22:00Z", data("a member has the wrong form")),
+        ("{\"at\"", "{\"actor\":null,\"at\"", data("a member is not in its one form")),
+    ] {
+        let changed = text.replace(from, to);
+        assert_ne!(changed, text, "{from}");
+        assert_eq!(open(changed.as_bytes()), Err(error), "{changed}");
+    }
+}
+
+#[test]
+fn other_spellings_of_an_event_are_not_admitted() {
+    let text = String::from_utf8(seal(&call(json!({}))).unwrap().bytes).unwrap();
+    for changed in [
+        text.replace(":1}", ": 1}"),
+        format!("{text}\n"),
+        text.replace("tool.call", "tool\\u002ecall"),
+    ] {
+        assert_eq!(
+            admit(changed.as_bytes(), Writer::AgentSvc),
+            Err(Refusal::NotCanonical),
+            "{changed}"
+        );
+    }
+}
+
+#[test]
+fn refusals_have_stable_reasons() {
+    assert_eq!(
+        [
+            Refusal::NotCanonical.reason(),
+            Refusal::Schema(OpenError::Type).reason(),
+            Refusal::WriterNotAllowed { writer: Writer::Gateway, kind: "error" }.reason(),
+            Refusal::Redaction(RedactionFailed::TooDeep).reason(),
+            Refusal::Unredacted { rule: "key" }.reason(),
+        ],
+        [
+            "EVENT_NOT_CANONICAL",
+            "EVENT_SCHEMA",
+            "WRITER_NOT_ALLOWED",
+            "EVENT_REDACTION_FAILED",
+            "EVENT_REDACTION_FAILED"
+        ]
+    );
+}
+
+#[test]
+fn sums_and_counts_are_checked() {
+    let usage = Usage { prompt_tokens: 1, completion_tokens: 1, total_tokens: 3 };
+    let response = ModelResponse {
+        request_id: "r".into(),
+        model: "m".into(),
+        finish_reason: FinishReason::Stop,
+        usage,
+        text: None,
+    };
+    for data in [
+        Data::from(response),
+        ModelRequest { request_id: "r".into(), model: "m".into(), message_count: 0 }.into(),
+        ToolResult {
+            call_id: CallId::nil(),
+            tool: "t".into(),
+            ok: true,
+            output: None,
+            error: Some(ToolError { code: "c".into(), message: "m".into() }),
+            duration_ms: None,
+        }
+        .into(),
+    ] {
+        assert!(matches!(seal(&event(data)), Err(SealError::Schema(OpenError::Data { .. }))));
+    }
+}
+
+proptest! {
+    #[test]
+    fn sealed_bytes_are_admitted_and_sealed_alike_again(key in ".{0,12}", text in ".{0,40}", number in any::<i32>()) {
+        let sealed = seal(&call(json!({ key: [text, number] }))).unwrap();
+        let event = admit(&sealed.bytes, Writer::AgentSvc).unwrap();
+        prop_assert_eq!(seal(&event).unwrap().bytes, sealed.bytes);
+    }
+
+    #[test]
+    fn a_changed_byte_never_panics(at in 0_usize..200, byte in any::<u8>()) {
+        let mut bytes = seal(&call(json!({"a": "b"}))).unwrap().bytes;
+        let at = at % bytes.len();
+        bytes[at] = byte;
+        fuzz_open(&bytes);
+    }
+}
