@@ -9,6 +9,8 @@ use crate::{chain::find, leaf::Unidentified};
 /// A handshake that came to no connection.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failed {
+    #[error("there are no issuers to trust any more; restore their file in the tls directory")]
+    NoIssuers,
     #[error("the handshake took too long")]
     TimedOut,
     #[error("no common protocol; the peer must offer h2")]
@@ -37,6 +39,7 @@ impl Failed {
     /// The bounded label of the failure counter.
     pub(crate) fn label(&self) -> &'static str {
         match self {
+            Self::NoIssuers => "no_issuers",
             Self::TimedOut => "timeout",
             Self::Protocol => "no_common_protocol",
             Self::Peer(why) => why.label(),

@@ -17,10 +17,13 @@ pub mod issue;
 pub mod material;
 pub mod peer;
 pub mod ready;
+mod gate;
 mod handshake;
 mod leaf;
+mod listener;
 mod run;
 mod tls;
+mod trace;
 pub mod server;
 pub mod status;
 

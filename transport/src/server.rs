@@ -1,12 +1,28 @@
 //! gRPC listeners with mutual TLS: every request passes deny list, method table, deadline and trace before a handler sees it.
 
-use std::{convert::Infallible, net::SocketAddr, time::Duration};
+mod connection;
+mod public;
 
-use tokio_rustls::server::TlsStream;
-use tokio_util::sync::CancellationToken;
+use std::{collections::HashSet, convert::Infallible, net::SocketAddr, sync::Arc, time::Duration};
+
+use futures::future::join_all;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tonic::{body::Body, server::NamedService, service::Routes};
+use tonic_health::{ServingStatus, server::HealthReporter};
+use tracing::{info, warn};
 
-use crate::{Context, authz::Table};
+pub use self::public::PublicListener;
+use self::connection::Connections;
+use crate::{
+    Context,
+    authz::{HEALTH_WATCH, Table},
+    gate::Gate,
+    listener::Listener,
+    tls::Admits,
+};
+
+/// Old certificates and old connections do not outlive this.
+const CONNECTION_AGE: Duration = Duration::from_secs(600);
 
 /// Collects services and listeners.
 #[derive(Debug)]
@@ -14,16 +30,27 @@ pub struct Server {
     context: Context,
     table: Table,
     routes: Routes,
-    listeners: Vec<(&'static str, SocketAddr)>,
+    names: Vec<&'static str>,
+    endless: HashSet<&'static str>,
+    age: Duration,
+    wanted: Vec<(Admits, &'static str, SocketAddr)>,
 }
 
 impl Server {
     /// A server whose methods are exactly those of `table`.
     pub fn new(context: &Context, table: Table) -> Self {
-        Self { context: context.clone(), table, routes: Routes::default(), listeners: Vec::new() }
+        Self {
+            context: context.clone(),
+            table,
+            routes: Routes::default(),
+            names: Vec::new(),
+            endless: HashSet::from([HEALTH_WATCH]),
+            age: CONNECTION_AGE,
+            wanted: Vec::new(),
+        }
     }
 
-    /// Adds a generated server. Its own `max_decoding_message_size` (4 MiB unless set) bounds what it reads.
+    /// Adds a generated server. Its own `max_decoding_message_size`, 4 MiB unless set, bounds what it reads.
     #[must_use]
     pub fn add_service<S>(mut self, service: S) -> Self
     where
@@ -35,43 +62,60 @@ impl Server {
             + 'static,
         S::Future: Send + 'static,
     {
+        self.names.push(S::NAME);
         self.routes = self.routes.add_service(service);
         self
     }
 
-    /// Streams of `method` end as soon as the process is asked to stop; others may go on for half of the drain limit.
+    /// Streams of `method` would never end by themselves: they end as soon as the process is asked to stop. All others may
+    /// go on for half of the drain limit.
     #[must_use]
-    pub fn ends_at_shutdown(self, method: &'static str) -> Self {
-        let _ = method;
+    pub fn ends_at_shutdown(mut self, method: &'static str) -> Self {
+        self.endless.insert(method);
         self
     }
 
-    /// How long a connection is used before its client is asked to make a new one (10 minutes).
+    /// How long a connection is used before its client is asked to make a new one; 10 minutes unless set.
     #[must_use]
-    pub fn connection_age(self, age: Duration) -> Self {
-        let _ = age;
+    pub fn connection_age(mut self, age: Duration) -> Self {
+        self.age = age;
         self
     }
 
-    /// Adds a listener that trusts the services' issuers and admits services only.
+    /// Adds a listener (`--listen`) that trusts the services' issuers and admits services only.
     #[must_use]
     pub fn services_listener(mut self, addr: SocketAddr) -> Self {
-        self.listeners.push(("listen", addr));
+        self.wanted.push((Admits::Services, "listen", addr));
         self
     }
 
-    /// Adds a listener that trusts the auditors' issuers and admits auditors only.
+    /// Adds a listener (`--auditors-listen`) that trusts the auditors' issuers and admits auditors only.
     #[must_use]
     pub fn auditors_listener(mut self, addr: SocketAddr) -> Self {
-        self.listeners.push(("auditors-listen", addr));
+        self.wanted.push((Admits::Auditors, "auditors-listen", addr));
         self
     }
 
     /// Takes the addresses; nothing is served yet.
     pub async fn bind(self) -> Result<Listening, Error> {
-        let Self { context, table, routes, listeners } = self;
-        tokio::task::yield_now().await;
-        Ok(Listening { context, table, routes, addrs: listeners })
+        let Self { context, table, routes, names, endless, age, wanted } = self;
+        let mut listeners = Vec::with_capacity(wanted.len());
+        for (admits, flag, addr) in wanted {
+            if context.material.server(admits).is_none() {
+                return Err(Error::NoIssuers { flag });
+            }
+            listeners.push((admits, Listener::bind(flag, addr).await?));
+        }
+        let (health, service) = tonic_health::server::health_reporter();
+        let gate = Gate {
+            routes: routes.add_service(service).prepare(),
+            table,
+            material: context.material.clone(),
+            endless,
+            stopping: CancellationToken::new(),
+            draining: CancellationToken::new(),
+        };
+        Ok(Listening { context, gate: Arc::new(gate), health, names, age, listeners })
     }
 }
 
@@ -79,57 +123,77 @@ impl Server {
 #[derive(Debug)]
 pub struct Listening {
     context: Context,
-    table: Table,
-    routes: Routes,
-    addrs: Vec<(&'static str, SocketAddr)>,
+    gate: Arc<Gate>,
+    health: HealthReporter,
+    names: Vec<&'static str>,
+    age: Duration,
+    listeners: Vec<(Admits, Listener)>,
 }
 
 impl Listening {
     /// Each listener's flag name and real address.
     pub fn addrs(&self) -> Vec<(&'static str, SocketAddr)> {
-        self.addrs.clone()
+        self.listeners.iter().map(|(_, listener)| (listener.flag(), listener.addr())).collect()
     }
 
     /// Serves until `shutdown`, then drains within the context's limit and cuts what is left.
     pub async fn serve(self, shutdown: CancellationToken) -> Result<(), Error> {
-        let _ = (self.context, self.table, self.routes);
-        shutdown.cancelled().await;
+        let Self { context, gate, health, names, age, listeners } = self;
+        let connections = Connections::new(gate.clone(), age);
+        // Also when this future is dropped: no connection outlives its server.
+        let _cut = connections.cut.clone().drop_guard();
+        let tracker = connections.tracker.clone();
+        tracker.spawn(report_health(context.clone(), health, names, gate.stopping.clone()));
+        let accepting = listeners.into_iter().map(|(admits, listener)| {
+            let material = context.material.clone();
+            connections.accept(listener, move || material.server(admits), shutdown.clone())
+        });
+        join_all(accepting).await;
+        gate.stopping.cancel();
+        drain(&tracker, &gate.draining, &connections.cut, context.drain_timeout).await;
         Ok(())
     }
 }
 
-/// A TLS listener for people: this process's certificate, no client certificate, HTTP/1.1.
-#[derive(Debug)]
-pub struct PublicListener {
-    addr: SocketAddr,
-}
-
-impl PublicListener {
-    /// Takes the address.
-    pub async fn bind(context: &Context, addr: SocketAddr) -> Result<Self, Error> {
-        let _ = context;
-        tokio::task::yield_now().await;
-        Ok(Self { addr })
+/// Lets requests go on for half of `limit`, ends them in good order for the other half, then cuts.
+async fn drain(tracker: &TaskTracker, draining: &CancellationToken, cut: &CancellationToken, limit: Duration) {
+    tracker.close();
+    if tokio::time::timeout(limit / 2, tracker.wait()).await.is_ok() {
+        return;
     }
-
-    /// The real address.
-    pub fn addr(&self) -> SocketAddr {
-        self.addr
-    }
-
-    /// Runs `each` for every connection after its handshake, on the context's tracker, until `shutdown`.
-    /// Open connections are the caller's to end.
-    pub async fn serve<F, Fut>(self, shutdown: CancellationToken, each: F)
-    where
-        F: Fn(TlsStream<tokio::net::TcpStream>, SocketAddr) -> Fut + Send + Sync + 'static,
-        Fut: Future<Output = ()> + Send + 'static,
-    {
-        let _ = each;
-        shutdown.cancelled().await;
+    info!(open = tracker.len(), "ending open requests");
+    draining.cancel();
+    if tokio::time::timeout(limit / 2, tracker.wait()).await.is_err() {
+        warn!(open = tracker.len(), "drain limit reached, connections cut");
+        cut.cancel();
     }
 }
 
-/// Why a server does not start or stops early.
+/// Keeps the health service saying what readiness says, and "not serving" from the signal to stop on.
+async fn report_health(
+    context: Context,
+    health: HealthReporter,
+    names: Vec<&'static str>,
+    stopping: CancellationToken,
+) {
+    let mut changes = context.ready.subscribe();
+    loop {
+        let ready = changes.borrow_and_update().values().all(|holds| *holds) && !stopping.is_cancelled();
+        let status = if ready { ServingStatus::Serving } else { ServingStatus::NotServing };
+        for name in names.iter().copied().chain([""]) {
+            health.set_service_status(name, status).await;
+        }
+        if stopping.is_cancelled() {
+            return;
+        }
+        tokio::select! {
+            () = stopping.cancelled() => {}
+            changed = changes.changed() => if changed.is_err() { return },
+        }
+    }
+}
+
+/// Why a server does not start.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The address is taken or not ours.
@@ -142,5 +206,11 @@ pub enum Error {
         /// Why.
         #[source]
         source: std::io::Error,
+    },
+    /// A listener that would trust nobody.
+    #[error("--{flag} needs auditors-ca.crt in the tls directory")]
+    NoIssuers {
+        /// The flag that asked for it.
+        flag: &'static str,
     },
 }

@@ -1,0 +1,112 @@
+//! Accepts TLS connections: a bounded number of handshakes at once, each with a time limit, each refusal counted and logged.
+
+use std::{io, net::SocketAddr, sync::Arc, time::Duration};
+
+use metrics::counter;
+use rustls::ServerConfig;
+use tokio::{
+    net::{TcpListener, TcpStream},
+    sync::{OwnedSemaphorePermit, Semaphore},
+};
+use tokio_rustls::{TlsAcceptor, server::TlsStream};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tracing::{debug, warn};
+
+use crate::{Chain, handshake::Failed, server::Error};
+
+const HANDSHAKE_LIMIT: Duration = Duration::from_secs(5);
+const HANDSHAKES_AT_ONCE: usize = 64;
+/// After `accept` fails for want of file descriptors, trying at once again would only burn time.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+#[derive(Debug)]
+pub(crate) struct Listener {
+    flag: &'static str,
+    addr: SocketAddr,
+    tcp: TcpListener,
+    handshakes: Arc<Semaphore>,
+}
+
+impl Listener {
+    pub(crate) async fn bind(flag: &'static str, addr: SocketAddr) -> Result<Self, Error> {
+        let failed = |source| Error::Listen { flag, addr, source };
+        let tcp = TcpListener::bind(addr).await.map_err(failed)?;
+        let addr = tcp.local_addr().map_err(failed)?;
+        Ok(Self { flag, addr, tcp, handshakes: Arc::new(Semaphore::new(HANDSHAKES_AT_ONCE)) })
+    }
+
+    pub(crate) fn flag(&self) -> &'static str {
+        self.flag
+    }
+
+    pub(crate) fn addr(&self) -> SocketAddr {
+        self.addr
+    }
+
+    /// Runs `each` on `tracker` for every connection whose handshake came to an end, until `stopping`. `config` is asked at
+    /// every connection, so that reloaded material counts from the next one on.
+    pub(crate) async fn run<F, Fut>(
+        self,
+        config: impl Fn() -> Option<Arc<ServerConfig>>,
+        tracker: TaskTracker,
+        stopping: CancellationToken,
+        each: F,
+    ) where
+        F: Fn(TlsStream<TcpStream>, SocketAddr) -> Fut + Clone + Send + Sync + 'static,
+        Fut: Future<Output = ()> + Send + 'static,
+    {
+        while let Some((tcp, peer, permit)) = self.next(&stopping).await {
+            let (config, each, stopping, flag) = (config(), each.clone(), stopping.clone(), self.flag);
+            tracker.spawn(async move {
+                match stopping.run_until_cancelled(shake(tcp, config)).await {
+                    Some(Ok(stream)) => {
+                        drop(permit);
+                        each(stream, peer).await;
+                    }
+                    Some(Err(failed)) => report(flag, peer, &failed),
+                    None => debug!(listener = flag, %peer, "handshake given up, stopping"),
+                }
+            });
+        }
+    }
+
+    /// The next connection that may start its handshake; waiting ones stay in the kernel's queue.
+    async fn next(
+        &self,
+        stopping: &CancellationToken,
+    ) -> Option<(TcpStream, SocketAddr, OwnedSemaphorePermit)> {
+        let accepted = async {
+            // The semaphore is never closed.
+            let permit = self.handshakes.clone().acquire_owned().await.ok()?;
+            loop {
+                match self.tcp.accept().await {
+                    Ok((tcp, peer)) => return Some((tcp, peer, permit)),
+                    Err(error) => {
+                        warn!(listener = self.flag, error = %Chain(&error), "cannot accept a connection");
+                        tokio::time::sleep(ACCEPT_PAUSE).await;
+                    }
+                }
+            }
+        };
+        stopping.run_until_cancelled(accepted).await.flatten()
+    }
+}
+
+async fn shake(tcp: TcpStream, config: Option<Arc<ServerConfig>>) -> Result<TlsStream<TcpStream>, Failed> {
+    let config = config.ok_or(Failed::NoIssuers)?;
+    tcp.set_nodelay(true).map_err(Failed::from)?;
+    let wanted = config.alpn_protocols.clone();
+    let shaken = tokio::time::timeout(HANDSHAKE_LIMIT, TlsAcceptor::from(config).accept(tcp));
+    let stream = shaken.await.map_err(|_| Failed::TimedOut)?.map_err(|error: io::Error| Failed::from(error))?;
+    // A client that offers no protocol at all is let through by TLS itself.
+    match stream.get_ref().1.alpn_protocol() {
+        Some(protocol) if wanted.iter().any(|it| it == protocol) => Ok(stream),
+        _ => Err(Failed::Protocol),
+    }
+}
+
+pub(crate) fn report(listener: &'static str, peer: SocketAddr, failed: &Failed) {
+    let reason = failed.label();
+    counter!("harness_tls_handshake_failures_total", "listener" => listener, "reason" => reason).increment(1);
+    warn!(listener, %peer, reason, error = %Chain(failed), "tls handshake refused");
+}

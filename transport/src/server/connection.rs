@@ -1,0 +1,128 @@
+//! One HTTP/2 connection from its handshake to its end: age, drain and cut. It never looks at requests.
+
+use std::{net::SocketAddr, pin::pin, sync::Arc, time::Duration};
+
+use hyper::{rt::Executor, server::conn::http2};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use rustls::ServerConfig;
+use time::OffsetDateTime;
+use tokio::net::TcpStream;
+use tokio_rustls::server::TlsStream;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tracing::debug;
+
+use crate::{
+    Chain, Material,
+    gate::{Door, Gate},
+    handshake::Failed,
+    leaf::{Leaf, Unidentified},
+    listener::{self, Listener},
+};
+
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(20);
+const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
+const STREAMS_PER_CONNECTION: u32 = 256;
+/// Enough for an on-behalf-of context with its chain.
+const HEADER_BYTES: u32 = 16 * 1024;
+
+/// All connections of one server.
+#[derive(Clone, Debug)]
+pub(super) struct Connections {
+    gate: Arc<Gate>,
+    age: Duration,
+    pub(super) tracker: TaskTracker,
+    /// Ends everything at once.
+    pub(super) cut: CancellationToken,
+}
+
+impl Connections {
+    pub(super) fn new(gate: Arc<Gate>, age: Duration) -> Self {
+        Self { gate, age, tracker: TaskTracker::new(), cut: CancellationToken::new() }
+    }
+
+    pub(super) async fn accept(
+        &self,
+        listener: Listener,
+        config: impl Fn() -> Option<Arc<ServerConfig>>,
+        shutdown: CancellationToken,
+    ) {
+        let (all, flag) = (self.clone(), listener.flag());
+        let each = move |stream, addr| all.clone().serve(stream, flag, addr);
+        listener.run(config, self.tracker.clone(), shutdown, each).await;
+    }
+
+    async fn serve(self, stream: TlsStream<TcpStream>, flag: &'static str, addr: SocketAddr) {
+        let leaf = match leaf_of(&stream, &self.gate.material) {
+            Ok(leaf) => leaf,
+            Err(why) => return listener::report(flag, addr, &Failed::Peer(why)),
+        };
+        let age = self.age.min(left(leaf.not_after));
+        let tasks = Tasks { tracker: self.tracker.clone(), cut: self.cut.clone() };
+        let door = Door::new(self.gate.clone(), leaf.peer.clone());
+        let mut connection =
+            pin!(settings(tasks).serve_connection(TokioIo::new(stream), door));
+        let mut leaving = pin!(async {
+            tokio::select! {
+                () = tokio::time::sleep(age) => {}
+                () = self.gate.stopping.cancelled() => {}
+            }
+        });
+        let mut told = false;
+        loop {
+            tokio::select! {
+                () = self.cut.cancelled() => return,
+                () = &mut leaving, if !told => {
+                    told = true;
+                    connection.as_mut().graceful_shutdown();
+                }
+                ended = connection.as_mut() => {
+                    if let Err(error) = ended {
+                        debug!(peer = %leaf.peer.uri, error = %Chain(&error), "connection lost");
+                    }
+                    return;
+                }
+            }
+        }
+    }
+}
+
+fn settings(tasks: Tasks) -> http2::Builder<Tasks> {
+    let mut settings = http2::Builder::new(tasks);
+    settings
+        .timer(TokioTimer::new())
+        .keep_alive_interval(KEEPALIVE_INTERVAL)
+        .keep_alive_timeout(KEEPALIVE_TIMEOUT)
+        .max_concurrent_streams(STREAMS_PER_CONNECTION)
+        .max_header_list_size(HEADER_BYTES);
+    settings
+}
+
+/// The handshake has already judged this certificate; it is read once more because rustls keeps only its bytes.
+fn leaf_of(stream: &TlsStream<TcpStream>, material: &Material) -> Result<Leaf, Unidentified> {
+    let certificates = stream.get_ref().1.peer_certificates().unwrap_or_default();
+    let leaf = certificates.first().ok_or(Unidentified::Unreadable)?;
+    Leaf::read(leaf, material.trust_domain())
+}
+
+fn left(not_after: OffsetDateTime) -> Duration {
+    Duration::try_from(not_after - OffsetDateTime::now_utc()).unwrap_or(Duration::ZERO)
+}
+
+/// Runs each request as a task that the server owns.
+#[derive(Clone, Debug)]
+struct Tasks {
+    tracker: TaskTracker,
+    cut: CancellationToken,
+}
+
+impl<F> Executor<F> for Tasks
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    fn execute(&self, request: F) {
+        let cut = self.cut.clone();
+        self.tracker.spawn(async move {
+            cut.run_until_cancelled(request).await;
+        });
+    }
+}
