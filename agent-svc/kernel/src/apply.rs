@@ -9,7 +9,7 @@ use crate::budget::{Account, Metric};
 use crate::event::{Event, Fact};
 use crate::id::{CallId, Reason, Time};
 use crate::input::{Choice, ModelEnd};
-use crate::outcome::{CallEnd, DenySource, Halt, Resolution};
+use crate::outcome::{CallEnd, DenySource, Halt, Outcome, Resolution};
 use crate::run::{Asking, Current, ModelCall, Phase, Run, Turn};
 
 impl Run {
@@ -74,10 +74,7 @@ impl Run {
                 self.halt(why);
                 Ok(phase.stopped())
             }
-            (
-                Phase::Ready { .. } | Phase::Opening | Phase::Thinking(_) | Phase::Answered,
-                Fact::Ended { outcome },
-            ) => {
+            (phase, Fact::Ended { outcome }) if self.may_end(&phase, &outcome) => {
                 self.account.stop_clock(at);
                 Ok(Phase::Closing(outcome))
             }
@@ -109,6 +106,18 @@ impl Run {
         Phase::Answered
     }
 
+    fn may_end(&self, phase: &Phase, outcome: &Outcome) -> bool {
+        match (phase, outcome, &self.halt) {
+            (Phase::Answered, Outcome::Completed, None) => true,
+            (
+                Phase::Opening | Phase::Ready { .. } | Phase::Thinking(_) | Phase::Answered,
+                Outcome::Halted(why),
+                Some(halt),
+            ) => why == halt,
+            (_, _, _) => false,
+        }
+    }
+
     /// The first reason to end stands.
     fn halt(&mut self, why: Halt) {
         self.halt.get_or_insert(why);
@@ -116,13 +125,31 @@ impl Run {
 
     fn after_call(&mut self, turn: Turn, at: Time, fact: Fact) -> Result<Phase, Box<Phase>> {
         let Turn { current, rest } = turn;
-        let id = current.id();
-        let current = match (current, fact) {
-            (Current::Next(_), Fact::CallStarted { call }) if call == id => {
+        let followed = match fact {
+            Fact::CallEnded { call, end } if call == current.id() && current.may_end(&end) => {
+                return Ok(Turn::of(rest));
+            }
+            fact if current.may_run() => self.after_running(current, at, fact),
+            fact => self.after_judging(current, at, fact),
+        };
+        match followed {
+            Ok(current) => Ok(Phase::Calling(Turn { current, rest })),
+            Err(current) => Err(Box::new(Phase::Calling(Turn { current: *current, rest }))),
+        }
+    }
+
+    fn after_judging(
+        &mut self,
+        current: Current,
+        at: Time,
+        fact: Fact,
+    ) -> Result<Current, Box<Current>> {
+        match (current, fact) {
+            (Current::Next(id), Fact::CallStarted { call }) if call == id => {
                 self.account.use_tool_call();
                 Ok(Current::Planning(call))
             }
-            (Current::Planning(_), Fact::CallPlanned { call, plan, verdict }) if call == id => {
+            (Current::Planning(id), Fact::CallPlanned { call, plan, verdict }) if call == id => {
                 let call = Call { id, attempt: 1, plan };
                 Ok(match verdict {
                     Verdict::Allow => Current::Executing(Approved::by_policy(call)),
@@ -135,12 +162,15 @@ impl Run {
             (
                 Current::Judged(waiting),
                 Fact::PermissionRequested { permission, call, expires_at },
-            ) if call == id => {
+            ) if call == waiting.id => {
                 self.account.stop_clock(at);
                 self.ids.insert(permission.0);
                 Ok(Current::Asking(Asking { permission, call: waiting, expires_at }))
             }
-            (Current::Judged(waiting), Fact::GrantUsed { call, permission }) if call == id => {
+            (Current::Judged(waiting), Fact::GrantUsed { call, permission })
+                if call == waiting.id
+                    && self.grants.get(&waiting.plan.action) == Some(&permission) =>
+            {
                 Ok(Current::Executing(Approved::by_permission(waiting, permission)))
             }
             (Current::Asking(asking), Fact::PermissionResolved { permission, resolution })
@@ -150,36 +180,44 @@ impl Run {
                 self.resolved.insert(permission, resolution.clone());
                 Ok(self.answered(asking, &resolution))
             }
-            (Current::Executing(call), Fact::CallRetried { call: lost, .. }) if lost == id => {
-                Ok(Current::Executing(call.again()))
+            (current, _) => Err(Box::new(current)),
+        }
+    }
+
+    fn after_running(
+        &mut self,
+        current: Current,
+        at: Time,
+        fact: Fact,
+    ) -> Result<Current, Box<Current>> {
+        match (current, fact) {
+            (Current::Executing(running), Fact::CallRetried { call, attempt, .. })
+                if call == running.id && attempt == running.attempt.saturating_add(1) =>
+            {
+                Ok(Current::Executing(running.again()))
             }
             (
-                Current::Executing(call) | Current::Stopping(call),
-                Fact::OutcomeUnknown { call: lost, .. },
-            ) if lost == id => {
+                Current::Executing(running) | Current::Stopping(running),
+                Fact::OutcomeUnknown { call, attempt, .. },
+            ) if call == running.id && attempt == running.attempt => {
                 self.account.stop_clock(at);
-                Ok(Current::Unknown(call))
+                Ok(Current::Unknown(running))
             }
-            (Current::Unknown(call), Fact::OperatorDecided { call: unknown, by, choice })
-                if unknown == id =>
+            (Current::Unknown(unknown), Fact::OperatorDecided { call, by, choice })
+                if call == unknown.id =>
             {
                 self.account.start_clock(at);
                 Ok(match choice {
-                    Choice::MarkDone => Current::Decided(id, CallEnd::MarkedDone { by }),
-                    Choice::MarkFailed => Current::Decided(id, CallEnd::MarkedFailed { by }),
-                    Choice::RunAgain => Current::Executing(call.again()),
+                    Choice::MarkDone => Current::Decided(call, CallEnd::MarkedDone { by }),
+                    Choice::MarkFailed => Current::Decided(call, CallEnd::MarkedFailed { by }),
+                    Choice::RunAgain => Current::Executing(unknown.again()),
                     Choice::Abort => {
                         self.halt(Halt::Failed(Reason::ABORTED_BY_OPERATOR));
-                        Current::Decided(id, CallEnd::Unknown)
+                        Current::Decided(call, CallEnd::Unknown)
                     }
                 })
             }
-            (_, Fact::CallEnded { call, .. }) if call == id => return Ok(Turn::of(rest)),
             (current, _) => Err(Box::new(current)),
-        };
-        match current {
-            Ok(current) => Ok(Phase::Calling(Turn { current, rest })),
-            Err(current) => Err(Box::new(Phase::Calling(Turn { current: *current, rest }))),
         }
     }
 
@@ -205,6 +243,27 @@ impl Turn {
         match calls.pop_front() {
             Some(call) => Phase::Calling(Self { current: Current::Next(call), rest: calls }),
             None => Phase::Ready { attempt: 1 },
+        }
+    }
+}
+
+impl Current {
+    fn may_end(&self, end: &CallEnd) -> bool {
+        match self {
+            Self::Next(_) => matches!(end, CallEnd::Skipped { .. }),
+            Self::Planning(_) => matches!(end, CallEnd::Refused { .. } | CallEnd::Abandoned { .. }),
+            Self::Judged(_) => matches!(end, CallEnd::Abandoned { .. }),
+            Self::Asking(_) => false,
+            Self::Decided(_, decided) => end == decided,
+            Self::Executing(_) | Self::Stopping(_) => matches!(
+                end,
+                CallEnd::Succeeded
+                    | CallEnd::Failed
+                    | CallEnd::Stopped
+                    | CallEnd::Refused { .. }
+                    | CallEnd::Lost { .. }
+            ),
+            Self::Unknown(_) => matches!(end, CallEnd::Unknown),
         }
     }
 }

@@ -92,7 +92,7 @@ pub enum CallEnd {
     Refused {
         reason: Reason,
     },
-    /// It was lost in every attempt; none left an effect behind.
+    /// It was lost, and nothing that matters can have come of it.
     Lost {
         reason: Reason,
     },

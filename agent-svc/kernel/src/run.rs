@@ -79,6 +79,18 @@ impl Current {
             Self::Executing(call) | Self::Stopping(call) | Self::Unknown(call) => call.id,
         }
     }
+
+    /// Whether its execution has been due, so that an executor may have begun.
+    pub(crate) fn may_run(&self) -> bool {
+        match self {
+            Self::Executing(_) | Self::Stopping(_) | Self::Unknown(_) => true,
+            Self::Next(_)
+            | Self::Planning(_)
+            | Self::Judged(_)
+            | Self::Asking(_)
+            | Self::Decided(..) => false,
+        }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
