@@ -1,0 +1,58 @@
+//! Named places where a debug build can be told to die, so that tests can kill the service at each of them.
+//! A release build has none.
+
+/// Where this process dies, if anywhere.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Failpoint(Inner);
+
+#[derive(Debug, Clone, Default)]
+enum Inner {
+    #[default]
+    Off,
+    #[cfg(debug_assertions)]
+    Abort(std::sync::Arc<str>),
+    /// Stops at the n-th place instead, as a kill there would.
+    #[cfg(test)]
+    StopAt(std::sync::Arc<std::sync::atomic::AtomicUsize>),
+}
+
+/// Only in tests: the place where a kill would have been.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("stopped at a failpoint")]
+pub(crate) struct Stopped;
+
+impl Failpoint {
+    pub(crate) fn off() -> Self {
+        Self(Inner::Off)
+    }
+
+    #[cfg(debug_assertions)]
+    pub(crate) fn abort_at(name: &str) -> Self {
+        Self(Inner::Abort(name.into()))
+    }
+
+    #[cfg(test)]
+    pub(crate) fn stop_at(place: usize) -> Self {
+        Self(Inner::StopAt(std::sync::Arc::new(place.into())))
+    }
+
+    /// The process passes the place called `name`.
+    pub(crate) fn hit(&self, name: &str) -> Result<(), Stopped> {
+        match &self.0 {
+            Inner::Off => Ok(()),
+            #[cfg(debug_assertions)]
+            Inner::Abort(place) if **place == *name => std::process::abort(),
+            #[cfg(debug_assertions)]
+            Inner::Abort(_) => Ok(()),
+            #[cfg(test)]
+            Inner::StopAt(left) => {
+                use std::sync::atomic::Ordering;
+                let step = |left: usize| left.checked_sub(1);
+                match left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, step) {
+                    Ok(_) => Ok(()),
+                    Err(_) => Err(Stopped),
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,372 @@
+//! Random trees, random patches, and a stop at every place where a kill could be.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::path::Path;
+
+use proptest::prelude::*;
+
+use super::{
+    Import, ImportError, Outcome, Phase, Resumed, StagingName, apply, resume, run, stage, undo,
+};
+use crate::failpoint::Failpoint;
+use crate::patch::{Before, Patch, diff};
+use crate::tree::scan::{Bounds, Found, scan};
+use crate::tree::{Dir, Inventory, RelPath, Rules};
+
+#[derive(Debug, Clone)]
+enum Sketch {
+    File(Vec<u8>, u32),
+    Link(&'static str),
+    Directory(Vec<(&'static str, Sketch)>, u32),
+}
+
+const NAMES: [&str; 6] = ["a", "b", "A", "a.txt", "caf\u{e9}", "x\ny"];
+
+fn sketch() -> impl Strategy<Value = Vec<(&'static str, Sketch)>> {
+    let file = (
+        prop_oneof![
+            Just(b"".to_vec()),
+            Just(b"one\r\ntwo".to_vec()),
+            Just(vec![0xef, 0xbb, 0xbf, b'a', 0xe9, 0x20, 0xff]),
+            prop::collection::vec(any::<u8>(), 0..64),
+        ],
+        prop_oneof![Just(0o644), Just(0o755), Just(0o600), Just(0o444)],
+    )
+        .prop_map(|(bytes, mode)| Sketch::File(bytes, mode));
+    let link = prop_oneof![Just("a"), Just("./b"), Just("a.txt")].prop_map(Sketch::Link);
+    let leaf = prop_oneof![4 => file, 1 => link];
+    let node = leaf.prop_recursive(3, 24, 4, |node| {
+        let children = prop::collection::btree_map(prop::sample::select(&NAMES[..]), node, 0..4);
+        (children, prop_oneof![Just(0o755), Just(0o700), Just(0o555)])
+            .prop_map(|(children, mode)| Sketch::Directory(children.into_iter().collect(), mode))
+    });
+    prop::collection::btree_map(prop::sample::select(&NAMES[..]), node, 0..5)
+        .prop_map(|children| children.into_iter().collect())
+}
+
+fn draw(at: &Path, children: &[(&'static str, Sketch)]) {
+    for (name, node) in children {
+        let path = at.join(name);
+        match node {
+            Sketch::File(bytes, mode) => {
+                fs::write(&path, bytes).unwrap();
+                fs::set_permissions(&path, fs::Permissions::from_mode(*mode)).unwrap();
+            }
+            Sketch::Link(target) => symlink(target, &path).unwrap(),
+            Sketch::Directory(children, mode) => {
+                fs::create_dir(&path).unwrap();
+                draw(&path, children);
+                fs::set_permissions(&path, fs::Permissions::from_mode(*mode)).unwrap();
+            }
+        }
+    }
+}
+
+fn look(at: &Path) -> Found {
+    let bounds = Bounds { entries: 10_000, file_bytes: 1 << 20, total_bytes: 1 << 24 };
+    let rules = Rules { read_denied: &|_| false, own: &[], before: &Before::new() };
+    scan(&Dir::open(at).unwrap(), &rules, &bounds, None).unwrap()
+}
+
+fn inventory(at: &Path) -> Inventory {
+    look(at).inventory
+}
+
+/// A workspace, its changed copy, and the patch between them.
+struct Scene {
+    dir: tempfile::TempDir,
+    before: Inventory,
+    after: Inventory,
+    patch: Patch,
+}
+
+impl Scene {
+    fn new(before: &[(&'static str, Sketch)], after: &[(&'static str, Sketch)]) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        for (name, children) in [("host", before), ("copy", after)] {
+            fs::create_dir(dir.path().join(name)).unwrap();
+            draw(&dir.path().join(name), children);
+        }
+        let base = look(&dir.path().join("host"));
+        let found = look(&dir.path().join("copy"));
+        let patch = diff(&base.inventory, &Before::new(), &found);
+        Self { dir, before: base.inventory, after: found.inventory, patch }
+    }
+
+    fn host(&self) -> Dir {
+        Dir::open(&self.dir.path().join("host")).unwrap()
+    }
+
+    fn copy(&self) -> Dir {
+        Dir::open(&self.dir.path().join("copy")).unwrap()
+    }
+
+    fn host_file(&self, name: &str) -> std::path::PathBuf {
+        self.dir.path().join("host").join(name)
+    }
+
+    fn now(&self) -> Inventory {
+        inventory(&self.dir.path().join("host"))
+    }
+
+    fn staging_is_gone(&self) -> bool {
+        !self.host_file(&staging().0).exists()
+    }
+}
+
+fn staging() -> StagingName {
+    StagingName::of(event::id::CallId::nil())
+}
+
+fn import<'a>(
+    host: &'a Dir,
+    patch: &'a Patch,
+    staging: &'a StagingName,
+    failpoint: &'a Failpoint,
+) -> Import<'a> {
+    Import { host, entries: &patch.entries, staging, failpoint }
+}
+
+fn file(text: &str) -> Sketch {
+    Sketch::File(text.as_bytes().to_vec(), 0o644)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+
+    #[test]
+    fn an_import_makes_the_workspace_equal_to_the_copy(before in sketch(), after in sketch()) {
+        let scene = Scene::new(&before, &after);
+        let (host, staging, off) = (scene.host(), staging(), Failpoint::off());
+        let import = import(&host, &scene.patch, &staging, &off);
+        let outcome = run(&import, &scene.copy(), &mut |_| Ok(())).unwrap();
+        prop_assert!(matches!(outcome, Outcome::Applied), "{outcome:?}");
+        prop_assert_eq!(scene.now(), scene.after.clone());
+        prop_assert!(scene.staging_is_gone());
+    }
+
+    #[test]
+    fn a_patch_survives_its_encoding(before in sketch(), after in sketch()) {
+        let scene = Scene::new(&before, &after);
+        let bytes = crate::patch::encode(&scene.patch.entries);
+        prop_assert_eq!(crate::patch::decode(&bytes), Ok(scene.patch.entries));
+    }
+}
+
+/// One change of every kind.
+fn busy() -> Scene {
+    let before = [
+        ("a", file("becomes a directory")),
+        ("a.txt", file("changes")),
+        ("b", Sketch::Directory(vec![("a", file("goes")), ("b", file("too"))], 0o755)),
+        ("A", Sketch::Directory(vec![], 0o755)),
+        ("x\ny", Sketch::Link("a.txt")),
+    ];
+    let after = [
+        (
+            "a",
+            Sketch::Directory(
+                vec![("a", Sketch::Directory(vec![("b", file("deep"))], 0o555))],
+                0o700,
+            ),
+        ),
+        ("a.txt", Sketch::File(b"changed\r\n\xff".to_vec(), 0o755)),
+        ("b", file("was a directory")),
+        ("A", Sketch::Directory(vec![], 0o700)),
+        ("x\ny", file("was a link")),
+        ("caf\u{e9}", Sketch::Link("a/a/b")),
+    ];
+    Scene::new(&before, &after)
+}
+
+/// Goes on after a kill, as the service does at its start.
+fn recover(scene: &Scene, phase: Option<Phase>, failpoint: &Failpoint) -> Result<(), ImportError> {
+    let Some(phase) = phase else { return Ok(()) };
+    let (host, staging) = (scene.host(), staging());
+    let import = import(&host, &scene.patch, &staging, failpoint);
+    let resumed = resume(&import, phase, &mut |_| Ok(()))?;
+    let expected = match resumed {
+        Resumed::Untouched => &scene.before,
+        Resumed::Ended(Outcome::Applied) => &scene.after,
+        Resumed::Ended(Outcome::Undone { cause, left }) => panic!("{cause} {left:?}"),
+    };
+    assert_eq!(&scene.now(), expected);
+    assert!(scene.staging_is_gone());
+    Ok(())
+}
+
+#[test]
+fn a_kill_at_any_place_leaves_all_or_nothing() {
+    let mut kills = 0;
+    loop {
+        let scene = busy();
+        let (host, staging, stop) = (scene.host(), staging(), Failpoint::stop_at(kills));
+        let import = import(&host, &scene.patch, &staging, &stop);
+        let mut phase = None;
+        let ended = run(&import, &scene.copy(), &mut |entered| {
+            phase = Some(entered);
+            Ok(())
+        });
+        match ended {
+            Ok(Outcome::Applied) => break,
+            Err(ImportError::Stopped(_)) => recover(&scene, phase, &Failpoint::off()).unwrap(),
+            other => panic!("{other:?}"),
+        }
+        kills += 1;
+    }
+    assert!(kills > 20, "only {kills} places were tried");
+}
+
+#[test]
+fn a_second_kill_while_finishing_changes_nothing() {
+    for second in 0..20 {
+        let scene = busy();
+        let (host, staging) = (scene.host(), staging());
+        let stop = Failpoint::stop_at(14);
+        let killed =
+            run(&import(&host, &scene.patch, &staging, &stop), &scene.copy(), &mut |_| Ok(()));
+        assert!(matches!(killed, Err(ImportError::Stopped(_))), "{killed:?}");
+        match recover(&scene, Some(Phase::Applying), &Failpoint::stop_at(second)) {
+            Ok(()) => return,
+            Err(ImportError::Stopped(_)) => {
+                recover(&scene, Some(Phase::Applying), &Failpoint::off()).unwrap();
+            }
+            Err(other) => panic!("{other}"),
+        }
+    }
+    panic!("it never finished");
+}
+
+#[test]
+fn a_kill_while_going_back_still_goes_back() {
+    for stops in 0..30 {
+        let scene = busy();
+        let (host, staging, off) = (scene.host(), staging(), Failpoint::off());
+        stage(&import(&host, &scene.patch, &staging, &off), &scene.copy()).unwrap();
+        apply(&import(&host, &scene.patch, &staging, &off)).unwrap();
+        let stop = Failpoint::stop_at(stops);
+        let stopped = undo(&import(&host, &scene.patch, &staging, &stop));
+        let again = import(&host, &scene.patch, &staging, &off);
+        let resumed = resume(&again, Phase::Undoing, &mut |_| Ok(())).unwrap();
+        match resumed {
+            Resumed::Ended(Outcome::Undone { left, .. }) => assert_eq!(left, []),
+            other => panic!("{other:?}"),
+        }
+        assert_eq!(scene.now(), scene.before);
+        assert!(scene.staging_is_gone());
+        if stopped.is_ok() {
+            return;
+        }
+    }
+    panic!("it never went back");
+}
+
+#[test]
+fn a_host_that_changed_before_is_a_conflict_and_stays() {
+    let changes: [(&str, fn(&Scene)); 5] = [
+        ("a.txt", |scene| fs::write(scene.host_file("a.txt"), "theirs").unwrap()),
+        ("a.txt", |scene| {
+            let mode = fs::Permissions::from_mode(0o640);
+            fs::set_permissions(scene.host_file("a.txt"), mode).unwrap();
+        }),
+        ("b/c", |scene| fs::write(scene.host_file("b/c"), "theirs").unwrap()),
+        ("café", |scene| fs::write(scene.host_file("caf\u{e9}"), "theirs").unwrap()),
+        ("a", |scene| fs::remove_file(scene.host_file("a")).unwrap()),
+    ];
+    for (place, change) in changes {
+        let scene = busy();
+        change(&scene);
+        let changed = scene.now();
+        let (host, staging, off) = (scene.host(), staging(), Failpoint::off());
+        let refused =
+            run(&import(&host, &scene.patch, &staging, &off), &scene.copy(), &mut |_| Ok(()));
+        match refused {
+            Err(ImportError::Conflict { path, .. }) => {
+                assert_eq!(path, RelPath::parse(place.as_bytes()).unwrap());
+            }
+            other => panic!("{other:?}"),
+        }
+        assert_eq!(scene.now(), changed);
+        assert!(scene.staging_is_gone());
+    }
+}
+
+#[test]
+fn a_host_that_changes_in_between_is_taken_back_to_what_it_changed_to() {
+    for (name, bytes) in [("a.txt", "theirs"), ("x\ny", "theirs"), ("b/b", "theirs")] {
+        let scene = busy();
+        let (host, staging, off) = (scene.host(), staging(), Failpoint::off());
+        let import = import(&host, &scene.patch, &staging, &off);
+        stage(&import, &scene.copy()).unwrap();
+        if name == "x\ny" {
+            fs::remove_file(scene.host_file(name)).unwrap();
+        }
+        fs::write(scene.host_file(name), bytes).unwrap();
+        let resumed = resume(&import, Phase::Applying, &mut |_| Ok(())).unwrap();
+        match resumed {
+            Resumed::Ended(Outcome::Undone { cause: ImportError::Conflict { .. }, left }) => {
+                assert_eq!(left, []);
+            }
+            other => panic!("{other:?}"),
+        }
+        assert_eq!(fs::read_to_string(scene.host_file(name)).unwrap(), bytes);
+        assert!(scene.staging_is_gone());
+        assert_eq!(fs::read_to_string(scene.host_file("a")).unwrap(), "becomes a directory");
+    }
+}
+
+#[test]
+fn what_somebody_changed_after_the_swap_is_left_and_the_old_entry_is_kept() {
+    let scene = busy();
+    let (host, staging, off) = (scene.host(), staging(), Failpoint::off());
+    let import = import(&host, &scene.patch, &staging, &off);
+    stage(&import, &scene.copy()).unwrap();
+    apply(&import).unwrap();
+    fs::write(scene.host_file("a.txt"), "theirs").unwrap();
+    let left = undo(&import).unwrap();
+    assert_eq!(left, [RelPath::parse(b"a.txt").unwrap()]);
+    assert_eq!(fs::read_to_string(scene.host_file("a.txt")).unwrap(), "theirs");
+    let kept: Vec<_> = fs::read_dir(scene.host_file(&staging.0))
+        .unwrap()
+        .map(|entry| fs::read(entry.unwrap().path()).unwrap_or_default())
+        .collect();
+    assert!(kept.contains(&b"changes".to_vec()));
+}
+
+#[test]
+fn a_full_disk_changes_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let host = dir.path().join("small");
+    fs::create_dir(&host).unwrap();
+    let size = c"size=64k,nr_inodes=32";
+    rustix::mount::mount("tmpfs", &host, "tmpfs", rustix::mount::MountFlags::empty(), size)
+        .unwrap();
+    let _unmount = Unmount(host.clone());
+    fs::write(host.join("a"), "one").unwrap();
+    let copy = dir.path().join("copy");
+    fs::create_dir(&copy).unwrap();
+    fs::write(copy.join("a"), "two").unwrap();
+    fs::write(copy.join("b"), vec![7; 256 * 1024]).unwrap();
+
+    let before = inventory(&host);
+    let patch = diff(&before, &Before::new(), &look(&copy));
+    let (root, staging, off) = (Dir::open(&host).unwrap(), staging(), Failpoint::off());
+    let import = import(&root, &patch, &staging, &off);
+    let outcome = run(&import, &Dir::open(&copy).unwrap(), &mut |_| Ok(())).unwrap();
+    assert!(
+        matches!(&outcome, Outcome::Undone { cause: ImportError::Write { .. }, left } if left.is_empty()),
+        "{outcome:?}"
+    );
+    assert_eq!(inventory(&host), before);
+    assert!(!host.join(&staging.0).exists());
+}
+
+struct Unmount(std::path::PathBuf);
+
+impl Drop for Unmount {
+    fn drop(&mut self) {
+        let flags = rustix::mount::UnmountFlags::DETACH;
+        rustix::mount::unmount(&self.0, flags).unwrap();
+    }
+}

@@ -1,0 +1,228 @@
+//! What a name means to tools that fold names: `.git` in every spelling, and files that hold credentials.
+//! Names decide here, never contents.
+
+/// Lower case, with every character gone that some file system or tool ignores, and every character that
+/// folds to ASCII folded. Two names that any host takes for the same fold to the same text.
+pub(crate) fn fold(name: &[u8]) -> String {
+    let mut folded = String::with_capacity(name.len());
+    for character in String::from_utf8_lossy(name).chars() {
+        match character {
+            '\u{200b}'..='\u{200f}'
+            | '\u{202a}'..='\u{202e}'
+            | '\u{2060}'..='\u{206f}'
+            | '\u{feff}'
+            | '\u{00ad}'
+            | '\u{034f}'
+            | '\u{180e}'
+            | '\u{fe00}'..='\u{fe0f}' => (),
+            'ſ' => folded.push('s'),
+            'ß' | 'ẞ' | '\u{fb05}' | '\u{fb06}' => {
+                folded.push_str(if matches!(character, 'ß' | 'ẞ') { "ss" } else { "st" });
+            }
+            '\u{fb00}' => folded.push_str("ff"),
+            '\u{fb01}' => folded.push_str("fi"),
+            '\u{fb02}' => folded.push_str("fl"),
+            '\u{fb03}' => folded.push_str("ffi"),
+            '\u{fb04}' => folded.push_str("ffl"),
+            other => folded.extend(other.to_lowercase()),
+        }
+    }
+    folded
+}
+
+/// `.git` as Linux, Windows (short names, streams, final dots and blanks, backslashes) and macOS
+/// (ignorable characters) would find it.
+pub(crate) fn is_git(name: &[u8]) -> bool {
+    fold(name).split('\\').any(|part| {
+        let plain = part.split(':').next().unwrap_or(part).trim_end_matches([' ', '.']);
+        plain == ".git" || is_short_git(plain)
+    })
+}
+
+/// The names that Windows gives to `.git` where it keeps 8.3 names: `git~1` and so on.
+fn is_short_git(name: &str) -> bool {
+    name.strip_prefix("git~").is_some_and(|number| {
+        !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())
+    })
+}
+
+/// Whole directories of credentials.
+const SECRET_DIRECTORIES: &str =
+    ".ssh .aws .azure .gnupg .kube .oci .gcloud .password-store .vault";
+const SECRET_FILES: &str = ".envrc .netrc _netrc .npmrc .yarnrc.yml .pypirc nuget.config \
+    .git-credentials .htpasswd .pgpass pgpass.conf .my.cnf .mylogin.cnf .s3cfg .boto .dockercfg \
+    .dockerconfigjson .vault-token .terraformrc terraform.rc .rclone.conf rclone.conf kubeconfig \
+    .authinfo .authinfo.gpg .fetchmailrc .smbcredentials wallet.dat \
+    credentials credentials.json credentials.toml credentials.yml credentials.yaml credentials.xml \
+    credentials.ini credentials.csv credentials.db application_default_credentials.json \
+    secrets.json secrets.toml secrets.yml secrets.yaml secrets.ini secrets.properties";
+const SECRET_SUFFIXES: &str = ".pem .key .p12 .pfx .pkcs12 .p8 .jks .keystore .bcfks .kdbx .kdb .ppk \
+    .ovpn .tfstate .tfstate.backup .agekey .mobileprovision .keychain .keychain-db .psafe3 .env";
+/// Harmless elsewhere: directory and name.
+const SECRET_IN_DIRECTORY: &str = ".docker/config.json .m2/settings.xml .m2/settings-security.xml \
+    .gem/credentials .gradle/gradle.properties .composer/auth.json .fly/config.yml .circleci/cli.yml \
+    .config/gcloud .config/gh .config/hub .config/op .config/rclone .config/doctl .config/heroku";
+/// Dotenv files that are written to be shared.
+const SHARED_ENV: &str = "example sample template dist defaults";
+
+/// Whether `name` in the directory called `parent` is named like something that holds credentials.
+pub(crate) fn is_secret(parent: Option<&[u8]>, name: &[u8], is_directory: bool) -> bool {
+    let name = fold(name);
+    let within = parent.map(|parent| format!("{}/{name}", fold(parent)));
+    lists(SECRET_DIRECTORIES, &name)
+        || within.is_some_and(|within| lists(SECRET_IN_DIRECTORY, &within))
+        || !is_directory && is_secret_file(&name)
+}
+
+fn is_secret_file(name: &str) -> bool {
+    lists(SECRET_FILES, name)
+        || is_env(name)
+        || is_ssh_key(name)
+        || is_service_account(name)
+        || SECRET_SUFFIXES
+            .split_ascii_whitespace()
+            .any(|suffix| name.len() > suffix.len() && name.ends_with(suffix))
+}
+
+fn lists(list: &str, name: &str) -> bool {
+    list.split_ascii_whitespace().any(|item| item == name)
+}
+
+fn is_env(name: &str) -> bool {
+    match name.strip_prefix(".env") {
+        Some("") => true,
+        Some(rest) => rest
+            .strip_prefix(['.', '-', '_'])
+            .is_some_and(|kind| !lists(SHARED_ENV, kind.rsplit('.').next().unwrap_or(kind))),
+        None => false,
+    }
+}
+
+fn is_ssh_key(name: &str) -> bool {
+    ["id_rsa", "id_dsa", "id_ecdsa", "id_ed25519", "id_xmss", "ssh_host_"]
+        .iter()
+        .any(|kind| name.starts_with(kind))
+        && !name.ends_with(".pub")
+}
+
+fn is_service_account(name: &str) -> bool {
+    let Some(stem) = name.strip_suffix(".json") else { return false };
+    let stem = stem.replace(['_', '.'], "-");
+    ["service-account", "serviceaccount", "client-secret", "gcp-key", "firebase-adminsdk"]
+        .iter()
+        .any(|kind| stem.contains(kind))
+}
+
+/// What a private key begins with, whatever its name.
+pub(crate) fn begins_like_a_private_key(head: &[u8]) -> bool {
+    let text = head.strip_prefix(b"\xef\xbb\xbf").unwrap_or(head).trim_ascii_start();
+    let line = text.split(|byte| *byte == b'\n').next().unwrap_or(text).trim_ascii_end();
+    line.starts_with(b"-----BEGIN ") && line.ends_with(b"PRIVATE KEY-----")
+        || line.starts_with(b"PuTTY-User-Key-File-")
+        || line.starts_with(b"-----BEGIN PGP PRIVATE KEY BLOCK")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{begins_like_a_private_key, is_git, is_secret};
+
+    #[test]
+    fn git_is_git_in_every_spelling() {
+        for name in [
+            ".git",
+            ".GIT",
+            ".Git",
+            ".git.",
+            ".git ",
+            ".git . .",
+            "git~1",
+            "GIT~2",
+            ".g\u{200c}it",
+            "\u{feff}.git",
+            ".git::$INDEX_ALLOCATION",
+            ".git\\hooks",
+            "x\\.git",
+            ".g\u{206f}it",
+        ] {
+            assert!(is_git(name.as_bytes()), "{name:?}");
+        }
+        for name in [".gitignore", ".github", "git", "git~", "git~x", ".gitattributes", "a.git"] {
+            assert!(!is_git(name.as_bytes()), "{name:?}");
+        }
+    }
+
+    #[test]
+    fn files_named_like_credentials_are_secret() {
+        for name in [
+            ".env",
+            ".ENV",
+            ".env.local",
+            ".env.production",
+            ".env-prod",
+            ".envrc",
+            "prod.env",
+            ".npmrc",
+            ".netrc",
+            ".pypirc",
+            "credentials.json",
+            "id_rsa",
+            "id_ed25519",
+            "id_ecdsa_sk",
+            "server.pem",
+            "tls.key",
+            "store.p12",
+            "a.pfx",
+            "x.jks",
+            "my-service-account.json",
+            "client_secret_1.json",
+            "terraform.tfstate",
+            ".git-credentials",
+            ".ssh",
+            ".aws",
+            ".gnupg",
+            ".\u{200b}env",
+        ] {
+            assert!(is_secret(None, name.as_bytes(), false), "{name}");
+        }
+        assert!(is_secret(Some(b".docker"), b"config.json", false));
+        assert!(is_secret(Some(b".config"), b"gcloud", true));
+        assert!(is_secret(None, b".ssh", true));
+        assert!(!is_secret(None, b"credentials", true));
+        assert!(!is_secret(None, b".env", true));
+        for name in [
+            ".env.example",
+            ".env.sample",
+            ".env.local.example",
+            "environment.rs",
+            "id_rsa.pub",
+            "key.rs",
+            "keys",
+            "config.json",
+            "pem",
+            "README.md",
+            "app.txt",
+            ".gitignore",
+            "hosts.yml",
+            "env",
+        ] {
+            assert!(!is_secret(None, name.as_bytes(), false), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_private_key_betrays_itself() {
+        for head in [
+            "-----BEGIN PRIVATE KEY-----\nMII",
+            "\n-----BEGIN OPENSSH PRIVATE KEY-----\r\nx",
+            "-----BEGIN EC PRIVATE KEY-----",
+            "\u{feff}-----BEGIN RSA PRIVATE KEY-----\n",
+            "PuTTY-User-Key-File-3: x",
+            "-----BEGIN PGP PRIVATE KEY BLOCK-----\n",
+        ] {
+            assert!(begins_like_a_private_key(head.as_bytes()), "{head}");
+        }
+        for head in ["-----BEGIN CERTIFICATE-----\n", "see -----BEGIN PRIVATE KEY-----\n", ""] {
+            assert!(!begins_like_a_private_key(head.as_bytes()), "{head}");
+        }
+    }
+}
