@@ -46,7 +46,7 @@ impl Run {
             }
             (Phase::Opening, Fact::EnvironmentOpened) => Ok(Phase::Ready { attempt: 1 }),
             (phase @ Phase::Opening, Fact::EnvironmentFailed { reason }) => {
-                self.halt(Halt::Failed(reason));
+                self.halt = Some(Halt::Failed(reason));
                 Ok(phase)
             }
             (Phase::Ready { .. }, Fact::ModelAsked { call, step, attempt }) => {
@@ -70,8 +70,8 @@ impl Run {
                 self.account.mark_warned(metric);
                 Ok(phase)
             }
-            (phase, Fact::Halted { why }) => {
-                self.halt(why);
+            (phase, Fact::Halted { why }) if self.halt.is_none() => {
+                self.halt = Some(why);
                 Ok(phase.stopped())
             }
             (phase, Fact::Ended { outcome }) if self.may_end(&phase, &outcome) => {
@@ -102,7 +102,7 @@ impl Run {
     }
 
     fn cut_short(&mut self, why: Halt) -> Phase {
-        self.halt(why);
+        self.halt = Some(why);
         Phase::Answered
     }
 
@@ -116,11 +116,6 @@ impl Run {
             ) => why == halt,
             (_, _, _) => false,
         }
-    }
-
-    /// The first reason to end stands.
-    fn halt(&mut self, why: Halt) {
-        self.halt.get_or_insert(why);
     }
 
     fn after_call(&mut self, turn: Turn, at: Time, fact: Fact) -> Result<Phase, Box<Phase>> {
@@ -212,7 +207,7 @@ impl Run {
                     Choice::MarkFailed => Current::Decided(call, CallEnd::MarkedFailed { by }),
                     Choice::RunAgain => Current::Executing(unknown.again()),
                     Choice::Abort => {
-                        self.halt(Halt::Failed(Reason::ABORTED_BY_OPERATOR));
+                        self.halt = Some(Halt::Failed(Reason::ABORTED_BY_OPERATOR));
                         Current::Decided(call, CallEnd::Unknown)
                     }
                 })

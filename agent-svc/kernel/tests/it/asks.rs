@@ -243,6 +243,15 @@ fn an_allow_once_covers_no_second_call() {
 }
 
 #[test]
+fn an_allow_for_the_run_does_not_cover_a_plan_that_offers_only_once() {
+    let mut world = asking();
+    world.sees(allowed(4, Scope::Run, Time(1_000)));
+    world.sees(executed(CALL, 1, Report::Succeeded));
+    world.sees(planned(plan(SECOND, 1, EffectClass::Irreversible), SECOND, Verdict::Ask));
+    assert_eq!(world.due()[0].key(), Key::AskPerson(PermissionId(7)));
+}
+
+#[test]
 fn a_deny_by_rule_beats_an_allow_for_the_run_and_asks_nobody() {
     let mut world = asking();
     world.sees(allowed(4, Scope::Run, Time(1_000)));

@@ -109,7 +109,10 @@ fn approved(recorded: &[&Fact], call: &Approved<Call>) -> bool {
             judged(Verdict::Ask)
                 && match allowed(recorded, permission) {
                     Some((asked, _)) if asked == call.id => true,
-                    Some((asked, Scope::Run)) => action(recorded, asked) == Some(call.plan.action),
+                    Some((asked, Scope::Run)) => {
+                        call.plan.scopes.contains(&Scope::Run)
+                            && action(recorded, asked) == Some(call.plan.action)
+                    }
                     Some((_, Scope::Once)) | None => false,
                 }
         }
