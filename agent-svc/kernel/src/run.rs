@@ -192,6 +192,9 @@ impl Run {
             Phase::Calling(Turn { current: Current::Unknown(call), .. }) => {
                 Status::NeedsOperator { call: call.id }
             }
+            Phase::Calling(Turn { current: Current::Stopping(call), .. }) => {
+                Status::Stopping { call: call.id }
+            }
             Phase::Opening
             | Phase::Ready { .. }
             | Phase::Thinking(_)

@@ -118,6 +118,7 @@ fn canceled_while_a_call_executes_the_run_waits_for_what_really_happened() {
             [Fact::Halted { why: canceled() }]
         );
         assert_eq!(world.due(), [Effect::Stop { call: CALL, attempt: 1 }]);
+        assert_eq!(world.run.status(), Status::Stopping { call: CALL });
         assert_eq!(world.sees(Seen::Canceled { by: subject() }), []);
         assert_eq!(
             world.sees(executed(CALL, 1, report)),
