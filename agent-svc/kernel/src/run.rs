@@ -114,6 +114,10 @@ pub enum Status<'a> {
     NeedsOperator {
         call: CallId,
     },
+    /// The run must end, and what executes is being stopped first. A further reason to end changes nothing.
+    Stopping {
+        call: CallId,
+    },
     /// The outcome stands; the environment is still to be closed.
     Ending(&'a Outcome),
     Over(&'a Outcome),
