@@ -1,91 +1,83 @@
 //! Client channels that reach exactly one named service, connect when first used, and bound every call by its deadline.
 
-use std::{fmt, net::SocketAddr, str::FromStr, task, time::Duration};
+mod body;
+mod dial;
+mod endpoint;
+
+use std::{error::Error as StdError, sync::Arc, task, time::Duration};
 
 use futures::future::BoxFuture;
-use rustls_pki_types::{IpAddr, ServerName};
-use tonic::{Status, body::Body};
+use http::{HeaderMap, Request, Response, Uri};
+use tonic::{Status, TimeoutExpired, body::Body, transport::Channel};
+use tonic_health::pb::{HealthCheckRequest, health_check_response::ServingStatus, health_client::HealthClient};
+use tower::ServiceExt as _;
 
-use crate::{Context, Service};
+use self::{body::Timed, dial::Dialer};
+pub use self::endpoint::{Endpoint, NotAnEndpoint};
+use crate::{
+    Chain, Code, Context, Fault, Public, Service, chain::find, deadline, deadline::Deadline, leaf::Unidentified, status,
+    to_status, trace,
+};
 
-/// Where a service listens: `host:port`.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Endpoint {
-    host: ServerName<'static>,
-    port: u16,
-}
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(20);
+const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
 
-impl fmt::Display for Endpoint {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { host, port } = self;
-        match host {
-            ServerName::IpAddress(IpAddr::V6(_)) => write!(f, "[{}]:{port}", host.to_str()),
-            _ => write!(f, "{}:{port}", host.to_str()),
-        }
-    }
-}
-
-impl FromStr for Endpoint {
-    type Err = NotAnEndpoint;
-
-    fn from_str(text: &str) -> Result<Self, NotAnEndpoint> {
-        let (host, port) = text.rsplit_once(':').ok_or(NotAnEndpoint(()))?;
-        let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
-        if bare.contains(':') != (bare.len() < host.len()) {
-            return Err(NotAnEndpoint(()));
-        }
-        let host = ServerName::try_from(bare.to_owned()).map_err(|_| NotAnEndpoint(()))?;
-        match port.parse() {
-            Ok(port) if port > 0 => Ok(Self { host, port }),
-            _ => Err(NotAnEndpoint(())),
-        }
-    }
-}
-
-impl From<SocketAddr> for Endpoint {
-    fn from(addr: SocketAddr) -> Self {
-        Self { host: ServerName::from(addr.ip()), port: addr.port() }
-    }
-}
-
-/// A text that is no `host:port`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("not host:port, such as 127.0.0.1:7001 or [::1]:7001")]
-pub struct NotAnEndpoint(());
-
-/// Give this to a generated client's `new`.
+/// Give this to a generated client's `new`. Calls fail with a reason of the domain `transport` when the peer cannot be
+/// reached or is not who it should be.
 #[derive(Clone, Debug)]
 pub struct PeerChannel {
+    peer: Arc<Target>,
+    channel: Channel,
+}
+
+/// Whom a channel wants to reach.
+#[derive(Debug)]
+struct Target {
     endpoint: Endpoint,
     expect: Service,
 }
 
-/// A channel to `expect` at `endpoint`. Connects when first used and again after a loss.
+/// A channel to `expect` at `endpoint`. It connects when first used and again after a loss, each time with the material that
+/// is then in force. Call it inside the runtime.
 pub fn connect(context: &Context, endpoint: &Endpoint, expect: Service) -> PeerChannel {
-    let _ = context;
-    PeerChannel { endpoint: endpoint.clone(), expect }
+    let peer = Arc::new(Target { endpoint: endpoint.clone(), expect });
+    let dialer = Dialer::new(context.material.clone(), endpoint.clone(), expect);
+    // The dialer decides where the connection goes; the library only wants some authority.
+    let channel = Channel::builder(Uri::from_static("http://peer"))
+        .origin(Uri::from_static("https://peer"))
+        .http2_keep_alive_interval(KEEPALIVE_INTERVAL)
+        .keep_alive_timeout(KEEPALIVE_TIMEOUT)
+        .keep_alive_while_idle(true)
+        .connect_with_connector_lazy(tower::service_fn(move |_: Uri| dialer.clone().dial()));
+    PeerChannel { peer, channel }
 }
 
 impl PeerChannel {
-    /// Makes a connection and proves the peer within `limit`, without calling anything; for readiness and `doctor`.
-    pub async fn probe(&self, limit: Duration) -> Result<(), crate::Fault> {
-        tokio::time::sleep(limit).await;
-        Ok(())
-    }
-
     /// The service this channel accepts.
     pub fn expects(&self) -> Service {
-        self.expect
+        self.peer.expect
     }
 
     /// Where it connects to.
     pub fn endpoint(&self) -> &Endpoint {
-        &self.endpoint
+        &self.peer.endpoint
+    }
+
+    /// Whether both sides prove themselves and the peer serves, within `limit`; for readiness and diagnosis. It succeeds for
+    /// callers that may not ask for health, since their refusal proves as much.
+    pub async fn probe(&self, limit: Duration) -> Result<(), Fault> {
+        let request = deadline::request(HealthCheckRequest { service: String::new() }, limit);
+        match HealthClient::new(self.clone()).check(request).await.map_err(Fault::from) {
+            Ok(answer) if answer.get_ref().status() == ServingStatus::Serving => Ok(()),
+            Ok(_) => Err(to_status(&self.peer.failure(What::NotServing)).into()),
+            Err(fault) if fault.reason == crate::gate::METHOD_NOT_ALLOWED => Ok(()),
+            Err(fault) => Err(fault),
+        }
     }
 }
 
-impl tower::Service<http::Request<Body>> for PeerChannel {
-    type Response = http::Response<Body>;
+impl tower::Service<Request<Body>> for PeerChannel {
+    type Response = Response<Body>;
     type Error = Status;
     type Future = BoxFuture<'static, Result<Self::Response, Status>>;
 
@@ -93,7 +85,106 @@ impl tower::Service<http::Request<Body>> for PeerChannel {
         task::Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, _request: http::Request<Body>) -> Self::Future {
-        Box::pin(async { Err(Status::unavailable("peer unreachable")) })
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        let (peer, channel) = (self.peer.clone(), self.channel.clone());
+        // Read here and not in the future, which may run on another task.
+        let deadline = bind(request.headers());
+        let mut request = request;
+        trace::inject(request.headers_mut());
+        if let Some(deadline) = deadline {
+            deadline.write(request.headers_mut());
+        }
+        Box::pin(async move {
+            let answered = within(deadline, channel.oneshot(request)).await;
+            let mut response = match answered {
+                Some(Ok(response)) => response,
+                Some(Err(error)) => return Err(to_status(&peer.failure(What::of(&error)))),
+                None => return Err(to_status(&peer.failure(What::Deadline))),
+            };
+            status::sound(response.headers_mut());
+            Ok(response.map(|body| Body::new(Timed::new(body, peer, deadline))))
+        })
+    }
+}
+
+/// The deadline of an onward request: its own, and never later than that of the request being served.
+fn bind(headers: &HeaderMap) -> Option<Deadline> {
+    // Our own header, written by the library.
+    let own = Deadline::of(headers).unwrap_or_default();
+    own.into_iter().chain(Deadline::current()).min()
+}
+
+async fn within<F: Future>(deadline: Option<Deadline>, work: F) -> Option<F::Output> {
+    match deadline {
+        None => Some(work.await),
+        Some(deadline) => tokio::time::timeout(deadline.left(), work).await.ok(),
+    }
+}
+
+impl Target {
+    fn failure(&self, what: What) -> Failure {
+        let Self { endpoint, expect } = self;
+        Failure { peer: format!("{expect} at {endpoint}"), what }
+    }
+}
+
+/// A call that got no answer from its peer.
+#[derive(Debug, thiserror::Error)]
+#[error("{peer}: {what}")]
+struct Failure {
+    peer: String,
+    what: What,
+}
+
+/// These texts never leave the process, so they may say what the network said.
+#[derive(Debug, thiserror::Error)]
+enum What {
+    #[error("no answer before the deadline")]
+    Deadline,
+    #[error("up, but not ready to serve")]
+    NotServing,
+    #[error("it refused our certificate and its log says why: {0}")]
+    RefusedUs(String),
+    #[error("what answers there is not trusted as that service: {0}")]
+    NotTrusted(String),
+    #[error("cannot be reached: {0}")]
+    Unreachable(String),
+}
+
+impl What {
+    fn of(error: &(dyn StdError + 'static)) -> Self {
+        if find::<TimeoutExpired>(error).is_some() {
+            return Self::Deadline;
+        }
+        let text = Chain(error).to_string();
+        if find::<Unidentified>(error).is_some() {
+            return Self::NotTrusted(text);
+        }
+        match find::<rustls::Error>(error) {
+            Some(rustls::Error::AlertReceived(_)) => Self::RefusedUs(text),
+            Some(_) => Self::NotTrusted(text),
+            None => Self::Unreachable(text),
+        }
+    }
+}
+
+impl Public for Failure {
+    const DOMAIN: &'static str = status::DOMAIN;
+
+    fn code(&self) -> Code {
+        match self.what {
+            What::Deadline => Code::DeadlineExceeded,
+            What::NotServing | What::RefusedUs(_) | What::NotTrusted(_) | What::Unreachable(_) => Code::Unavailable,
+        }
+    }
+
+    fn reason(&self) -> &str {
+        match self.what {
+            What::Deadline => "DEADLINE_EXCEEDED",
+            What::NotServing => "PEER_NOT_SERVING",
+            What::RefusedUs(_) => "PEER_REFUSED_US",
+            What::NotTrusted(_) => "PEER_NOT_TRUSTED",
+            What::Unreachable(_) => "PEER_UNREACHABLE",
+        }
     }
 }

@@ -32,7 +32,7 @@ impl DenyList {
 
     fn add(&mut self, entry: &str, domain: &TrustDomain) -> Result<(), Why> {
         if entry.starts_with("spiffe:") {
-            path_of(entry, domain).map_err(Why::Uri)?;
+            drop(path_of(entry, domain).map_err(Why::Uri)?);
             self.uris.insert(entry.to_owned());
         } else {
             self.serials.insert(serial(entry).ok_or(Why::Serial)?);

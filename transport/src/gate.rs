@@ -131,6 +131,8 @@ impl Gate {
     }
 }
 
+pub(crate) const METHOD_NOT_ALLOWED: &str = "METHOD_NOT_ALLOWED";
+
 /// A request that no handler saw.
 #[derive(Debug, thiserror::Error)]
 enum Refused {
@@ -155,7 +157,7 @@ impl Public for Refused {
     fn reason(&self) -> &str {
         match self {
             Self::Denied => "PEER_DENIED",
-            Self::Method => "METHOD_NOT_ALLOWED",
+            Self::Method => METHOD_NOT_ALLOWED,
             Self::Deadline(_) => "DEADLINE_MALFORMED",
         }
     }

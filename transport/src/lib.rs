@@ -22,6 +22,7 @@ mod handshake;
 mod leaf;
 mod listener;
 mod run;
+mod telemetry;
 mod tls;
 mod trace;
 pub mod server;

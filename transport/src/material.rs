@@ -274,6 +274,14 @@ pub enum Error {
     /// The leaf was not issued by whom this installation trusts.
     #[error("tls.crt was not issued by an issuer in ca.crt; replace all files together")]
     Untrusted(#[source] rustls::Error),
+    /// Somebody else's certificate.
+    #[error("tls.crt belongs to {uri}, not to an instance of {service}; issue one for this service")]
+    WrongService {
+        /// Whose it is.
+        uri: String,
+        /// Who this process should be.
+        service: Service,
+    },
     /// After a reload this process would be somebody else.
     #[error("tls.crt now belongs to {uri}; restart to change the role")]
     OtherIdentity {

@@ -207,6 +207,9 @@ pub enum Error {
         #[source]
         source: std::io::Error,
     },
+    /// Metrics cannot be recorded.
+    #[error("the admin listener has no metrics to show")]
+    Telemetry(#[source] crate::telemetry::Error),
     /// A listener that would trust nobody.
     #[error("--{flag} needs auditors-ca.crt in the tls directory")]
     NoIssuers {

@@ -2,6 +2,10 @@
 
 use std::{collections::HashMap, time::Duration};
 
+use base64::{
+    Engine as _,
+    engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig},
+};
 use http::HeaderMap;
 use tonic::Status;
 use tonic_types::{ErrorDetails, StatusExt as _};
@@ -187,6 +191,22 @@ pub(crate) fn complete(headers: &mut HeaderMap) -> Option<tonic::Code> {
     }
     Some(complete.code())
 }
+
+/// Drops details that are no base64: the library would panic over them, and a peer must not be able to end our tasks.
+pub(crate) fn sound(headers: &mut HeaderMap) {
+    let broken = headers.get(DETAILS).is_some_and(|value| BASE64.decode(value.as_bytes()).is_err());
+    if broken {
+        headers.remove(DETAILS);
+    }
+}
+
+const DETAILS: &str = "grpc-status-details-bin";
+
+/// As the library reads them.
+const BASE64: GeneralPurpose = GeneralPurpose::new(
+    &base64::alphabet::STANDARD,
+    GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
+);
 
 #[cfg(test)]
 mod tests;
