@@ -24,8 +24,8 @@ pub use answer::{
 };
 pub use code::Code;
 pub use limit::{
-    AGENT_NAME, MAX_CONTENT, MAX_FINAL_TEXT, MAX_MESSAGE, MAX_MODELS, MAX_PENDING, MAX_QUEUED,
-    MAX_SESSIONS, PATH, PROTOCOL_VERSION,
+    AGENT_NAME, MAX_CONTENT, MAX_DELIVERY, MAX_FINAL_TEXT, MAX_MESSAGE, MAX_MODELS, MAX_PENDING,
+    MAX_QUEUED, MAX_SESSIONS, PATH, PROTOCOL_VERSION,
 };
 pub use method::{
     Attach, Call, CallRefused, Cancel, Initialize, Malformed, Method, NewSession, Prompt, Respond,

@@ -7,8 +7,10 @@ pub const AGENT_NAME: &str = "harness";
 /// Where the gateway serves this dialect.
 pub const PATH: &str = "/harness";
 
-/// One frame and one message, either way.
+/// One frame and one message from a client.
 pub const MAX_MESSAGE: usize = 1024 * 1024;
+/// A message to a client: the largest event there can be, with its envelope.
+pub const MAX_DELIVERY: usize = MAX_MESSAGE + 4096;
 /// `session/prompt` content.
 pub const MAX_CONTENT: usize = 512 * 1024;
 /// `finalText` of a prompt's answer.

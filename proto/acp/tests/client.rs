@@ -148,7 +148,7 @@ async fn messages_that_are_none_close_with_4002() {
 async fn binary_and_oversize_messages_close_with_their_own_codes() {
     let (closed, code) = after(Message::binary(vec![1])).await;
     assert_eq!((closed.code, code), (1003, Some(1003)));
-    let (closed, code) = after(Message::text("x".repeat(acp::MAX_MESSAGE + 1))).await;
+    let (closed, code) = after(Message::text("x".repeat(acp::MAX_DELIVERY + 1))).await;
     assert_eq!((closed.code, code), (1009, Some(1009)));
 }
 

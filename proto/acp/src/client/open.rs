@@ -50,8 +50,8 @@ pub(super) async fn open(
     request.headers_mut().insert(AUTHORIZATION, bearer.header());
     let limits = WebSocketConfig::default()
         .read_buffer_size(16 * 1024)
-        .max_message_size(Some(crate::MAX_MESSAGE))
-        .max_frame_size(Some(crate::MAX_MESSAGE));
+        .max_message_size(Some(crate::MAX_DELIVERY))
+        .max_frame_size(Some(crate::MAX_DELIVERY));
     match tokio_tungstenite::client_async_with_config(request, io, Some(limits)).await {
         Ok((socket, _)) => Ok(socket),
         Err(tungstenite::Error::Http(response)) => Err(match response.status().as_u16() {

@@ -1,0 +1,77 @@
+//! Why a person's request is refused, before any dialect gives it a code. What a peer says about its own troubles
+//! stays in the log; what it says about the request is passed on.
+use tracing::{error, warn};
+use transport::{Code, Fault};
+
+use crate::approval::Settled;
+use crate::manifests;
+
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Refusal {
+    #[error("your role does not include this; an operator or admin may")]
+    Forbidden,
+    #[error("this connection only watches; connect with permissioning to answer")]
+    OnlyWatches,
+    #[error("no such session")]
+    SessionNotFound,
+    #[error("the session has had its run; open another one")]
+    SessionAlreadyRun,
+    #[error("no such permission")]
+    PermissionNotFound,
+    #[error("{0}")]
+    PermissionResolved(Settled),
+    #[error(
+        "the digest is not that of the plan which was sent on this connection; the ask stays open"
+    )]
+    PlanMismatch,
+    #[error("the plan does not offer this scope; the ask stays open")]
+    ScopeNotOffered,
+    #[error("{0}")]
+    Manifest(#[source] manifests::Error),
+    #[error("name a model: the manifest lists none")]
+    NoModel,
+    #[error("the manifest does not allow this model")]
+    ModelNotAllowed,
+    #[error("the manifest says that asks are denied when the last client leaves")]
+    HoldNotAllowed,
+    #[error("the answer says neither allow nor deny as it must ({0}); the ask was denied")]
+    Malformed(String),
+    /// A peer's own words about the request.
+    #[error("{message} ({reason})")]
+    Peer { reason: String, message: String },
+    #[error("{0} does not answer; nothing was done, try again")]
+    Unavailable(&'static str),
+    #[error("events are not taken in time")]
+    TooSlow,
+    #[error("internal error")]
+    Internal,
+}
+
+/// Whose fault it is, for the sentence that says who does not answer.
+pub(crate) fn refused(peer: &'static str, fault: Fault) -> Refusal {
+    let Fault { code, reason, message, .. } = fault;
+    match (code, reason.as_str()) {
+        (Code::Unavailable, "AUDIT_UNAVAILABLE") => Refusal::Unavailable("audit-svc"),
+        (Code::Unavailable, "EXECUTOR_UNAVAILABLE") => {
+            Refusal::Unavailable("sandbox-svc or model-svc")
+        }
+        (Code::Unavailable | Code::DeadlineExceeded | Code::ResourceExhausted, _) => {
+            warn!(peer, reason, "a peer does not answer");
+            Refusal::Unavailable(peer)
+        }
+        (Code::NotFound, "PERMISSION_NOT_FOUND") => Refusal::PermissionNotFound,
+        (Code::NotFound, _) => Refusal::SessionNotFound,
+        (_, "SESSION_ALREADY_RUN") => Refusal::SessionAlreadyRun,
+        (_, "PERMISSION_RESOLVED") => Refusal::PermissionResolved(Settled::unknown()),
+        (_, "PLAN_DIGEST_MISMATCH") => Refusal::PlanMismatch,
+        (_, "SCOPE_NOT_OFFERED") => Refusal::ScopeNotOffered,
+        (Code::PermissionDenied, "ROLE_NOT_ALLOWED") => Refusal::Forbidden,
+        (Code::FailedPrecondition | Code::InvalidArgument | Code::AlreadyExists, _) => {
+            Refusal::Peer { reason, message }
+        }
+        (Code::PermissionDenied | Code::Unauthenticated | Code::Internal, _) => {
+            error!(peer, reason, message, "a peer refuses what the gateway sends");
+            Refusal::Internal
+        }
+    }
+}
