@@ -1,0 +1,263 @@
+//! Settings of the service: parsed into types, checked as a whole, never changed afterwards.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::time::Duration;
+
+use transport::{Args, Endpoint, Validate};
+
+/// Workspaces, environments, containers and patches.
+#[derive(Clone, Debug, clap::Parser)]
+#[command(name = "harness-sandbox-svc", version)]
+pub struct Config {
+    #[command(flatten)]
+    pub transport: Args,
+
+    /// Address for agent-svc
+    #[arg(long, value_name = "ADDR")]
+    pub listen: SocketAddr,
+
+    /// Private directory of the service: its database, its environments; one process at a time
+    #[arg(long, value_name = "DIR")]
+    pub state_dir: PathBuf,
+
+    /// Where audit-svc listens
+    #[arg(long, value_name = "HOST:PORT")]
+    pub audit_endpoint: Endpoint,
+
+    /// Unix socket of the container engine; without it there is no command tool
+    #[arg(long, value_name = "PATH")]
+    pub engine_socket: Option<PathBuf>,
+
+    /// A source tree that sessions may name, repeatable
+    #[arg(long, value_name = "NAME=DIR", value_delimiter = ',', required = true)]
+    pub workspace: Vec<Workspace>,
+
+    /// Where private copies live: a tmpfs of their own (needs CAP_SYS_ADMIN) or plain directories
+    #[arg(long, value_enum, value_name = "KIND")]
+    pub staging: StagingKind,
+
+    /// Most memory of a command
+    #[arg(long, value_name = "BYTES", value_parser = bytes)]
+    pub max_memory: u64,
+
+    /// Most processes of a command
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
+    pub max_pids: u64,
+
+    /// Most processors of a command, such as 1 or 0.5
+    #[arg(long, value_name = "COUNT", value_parser = milli)]
+    pub max_cpus: Milli,
+
+    /// Longest time of a command
+    #[arg(long, value_name = "DURATION", value_parser = transport::config::duration)]
+    pub max_time: Duration,
+
+    /// Most output of a command
+    #[arg(long, value_name = "BYTES", value_parser = bytes)]
+    pub max_output: u64,
+
+    /// Most bytes in a private copy
+    #[arg(long, value_name = "BYTES", value_parser = bytes)]
+    pub max_workspace_bytes: u64,
+
+    /// Most entries in a private copy
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
+    pub max_workspace_inodes: u64,
+
+    /// Largest file
+    #[arg(long, value_name = "BYTES", value_parser = bytes)]
+    pub max_file_bytes: u64,
+
+    /// Most bytes in a command's /tmp
+    #[arg(long, value_name = "BYTES", value_parser = bytes)]
+    pub max_tmp_bytes: u64,
+
+    /// Where to die, for tests of recovery
+    #[cfg(debug_assertions)]
+    #[arg(long, value_name = "NAME", hide = true)]
+    pub failpoint: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum StagingKind {
+    /// A tmpfs per run, with limits on bytes and entries.
+    HostTmpfs,
+    /// Directories below the state directory, owned by this process.
+    Dirs,
+}
+
+impl StagingKind {
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::HostTmpfs => "host-tmpfs",
+            Self::Dirs => "dirs",
+        }
+    }
+
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        [Self::HostTmpfs, Self::Dirs].into_iter().find(|kind| kind.as_str() == text)
+    }
+}
+
+/// A named source tree.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Workspace {
+    pub name: String,
+    pub dir: PathBuf,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("not NAME=DIR with a name of 1 to 128 of a-z A-Z 0-9 . _ - and an absolute directory")]
+pub struct NotAWorkspace;
+
+impl FromStr for Workspace {
+    type Err = NotAWorkspace;
+
+    fn from_str(text: &str) -> Result<Self, NotAWorkspace> {
+        let (name, dir) = text.split_once('=').ok_or(NotAWorkspace)?;
+        let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
+        let dir = PathBuf::from(dir);
+        if (1..=128).contains(&name.len()) && name.bytes().all(plain) && dir.is_absolute() {
+            Ok(Self { name: name.to_owned(), dir })
+        } else {
+            Err(NotAWorkspace)
+        }
+    }
+}
+
+/// Thousandths of a processor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Milli(pub u64);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct NotAnAmount(&'static str);
+
+fn bytes(text: &str) -> Result<u64, NotAnAmount> {
+    let refused =
+        NotAnAmount("not an amount; write a whole number above 0, or one with KiB, MiB or GiB");
+    let at = text.find(|character: char| !character.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(at);
+    let factor: u64 = match unit {
+        "" | "B" => 1,
+        "KiB" => 1 << 10,
+        "MiB" => 1 << 20,
+        "GiB" => 1 << 30,
+        _ => return Err(refused),
+    };
+    match number.parse::<u64>().ok().and_then(|number| number.checked_mul(factor)) {
+        Some(amount @ 1..) => Ok(amount),
+        Some(0) | None => Err(refused),
+    }
+}
+
+fn milli(text: &str) -> Result<Milli, NotAnAmount> {
+    let refused =
+        NotAnAmount("not a count of processors; write 1, 2 or 0.5, with at most three decimals");
+    let (whole, fraction) = text.split_once('.').unwrap_or((text, "0"));
+    let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    if !digits(whole) || !digits(fraction) || fraction.len() > 3 {
+        return Err(refused);
+    }
+    let fraction: u64 = format!("{fraction:0<3}").parse().map_err(|_| refused)?;
+    let whole: u64 = whole.parse().map_err(|_| refused)?;
+    match whole.checked_mul(1000).and_then(|whole| whole.checked_add(fraction)) {
+        Some(amount @ 1..) => Ok(Milli(amount)),
+        Some(0) | None => Err(refused),
+    }
+}
+
+impl Config {
+    pub(crate) fn workspaces(&self) -> BTreeMap<String, PathBuf> {
+        self.workspace.iter().map(|it| (it.name.clone(), it.dir.clone())).collect()
+    }
+
+    #[cfg(debug_assertions)]
+    pub(crate) fn failpoint(&self) -> crate::failpoint::Failpoint {
+        match &self.failpoint {
+            Some(name) => crate::failpoint::Failpoint::abort_at(name),
+            None => crate::failpoint::Failpoint::off(),
+        }
+    }
+
+    #[cfg(not(debug_assertions))]
+    pub(crate) fn failpoint(&self) -> crate::failpoint::Failpoint {
+        crate::failpoint::Failpoint::off()
+    }
+}
+
+impl Validate for Config {
+    fn transport(&self) -> &Args {
+        &self.transport
+    }
+
+    fn faults(&self) -> Vec<String> {
+        let mut faults: Vec<_> =
+            self.workspace.iter().filter_map(|it| self.workspace_fault(it)).collect();
+        if self.workspaces().len() != self.workspace.len() {
+            faults.push("--workspace: a name is given twice; give each tree its own".to_owned());
+        }
+        if !self.state_dir.is_absolute() {
+            faults.push(format!(
+                "--state-dir {}: not absolute; write the whole path",
+                self.state_dir.display()
+            ));
+        }
+        if self.max_file_bytes > self.max_workspace_bytes {
+            faults.push("--max-file-bytes: larger than --max-workspace-bytes; lower it".to_owned());
+        }
+        faults
+    }
+}
+
+impl Config {
+    fn workspace_fault(&self, workspace: &Workspace) -> Option<String> {
+        let Workspace { name, dir } = workspace;
+        let fault = |what: &str| Some(format!("--workspace {name}={}: {what}", dir.display()));
+        let Ok(real) = dir.canonicalize() else {
+            return fault("cannot be read; make the directory or correct the path");
+        };
+        if !real.is_dir() {
+            return fault("not a directory; name one");
+        }
+        if real == Path::new("/") {
+            return fault("the whole host; name the directory of one project");
+        }
+        let state = self.state_dir.canonicalize().unwrap_or_else(|_| self.state_dir.clone());
+        if real.starts_with(&state) {
+            return fault("inside the state directory; choose another --state-dir");
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Milli, Workspace, bytes, milli};
+
+    #[test]
+    fn amounts_have_known_units_and_are_above_zero() {
+        assert_eq!(bytes("512MiB"), Ok(512 << 20));
+        assert_eq!(bytes("7"), Ok(7));
+        for text in ["", "0", "MiB", "1MB", "-1", "99999999999GiB", "1.5GiB"] {
+            assert!(bytes(text).is_err(), "{text}");
+        }
+        assert_eq!(milli("0.5"), Ok(Milli(500)));
+        assert_eq!(milli("2"), Ok(Milli(2000)));
+        for text in ["", "0", "0.0", ".5", "1.", "1.0001", "-1"] {
+            assert!(milli(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_workspace_has_a_plain_name_and_an_absolute_directory() {
+        let parsed = "demo=/srv/demo".parse();
+        assert_eq!(parsed, Ok(Workspace { name: "demo".into(), dir: "/srv/demo".into() }));
+        for text in ["demo", "=/srv", "a b=/srv", "demo=srv", "demo="] {
+            assert!(text.parse::<Workspace>().is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! The create body, field by field, and the comparison of what the engine made of it. A field that an
+//! engine ignores is found here, before anything runs.
+
+use std::collections::HashMap;
+
+use bollard::models::{
+    ContainerCreateBody, ContainerInspectResponse, HealthConfig, HostConfig,
+    HostConfigCgroupnsModeEnum, HostConfigLogConfig, Mount, MountBindOptions,
+    MountBindOptionsPropagationEnum, MountType, ResourcesUlimits, RestartPolicy,
+    RestartPolicyNameEnum,
+};
+use serde_json::Value;
+
+use crate::engine::{EngineError, Spec};
+
+/// Where the copy is inside.
+pub(crate) const WORKSPACE: &str = "/workspace";
+const OOM_SCORE: i64 = 500;
+const TMP_INODES: u32 = 4096;
+/// They replace the engine's own list.
+const MASKED: &str = "/proc/asound /proc/acpi /proc/kcore /proc/keys /proc/latency_stats \
+    /proc/timer_list /proc/timer_stats /proc/sched_debug /proc/scsi /proc/interrupts /proc/kallsyms \
+    /proc/cmdline /proc/version /proc/modules /proc/config.gz /sys/firmware /sys/fs/cgroup \
+    /sys/devices /sys/block /sys/class /sys/kernel /sys/module /dev/mqueue";
+const READ_ONLY: &str = "/proc/bus /proc/fs /proc/irq /proc/sys /proc/sysrq-trigger";
+/// Members of the host configuration that we never send and that must be empty when read back.
+const NEVER: &str = "Binds CapAdd Devices DeviceCgroupRules DeviceRequests VolumesFrom Links GroupAdd \
+    Sysctls PortBindings PublishAllPorts ExtraHosts Dns DnsOptions DnsSearch CgroupParent UsernsMode \
+    StorageOpt OomKillDisable VolumeDriver Cgroup";
+
+pub(crate) fn create_body(spec: &Spec) -> Result<ContainerCreateBody, EngineError> {
+    let mut env: Vec<_> = spec.env.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    env.sort_unstable();
+    Ok(ContainerCreateBody {
+        image: Some(spec.image.to_string()),
+        entrypoint: Some(spec.argv.clone()),
+        cmd: Some(Vec::new()),
+        user: Some(format!("{0}:{0}", spec.user)),
+        working_dir: Some(WORKSPACE.to_owned()),
+        hostname: Some("sbx".to_owned()),
+        env: Some(env),
+        network_disabled: Some(true),
+        attach_stdout: Some(true),
+        attach_stderr: Some(true),
+        attach_stdin: Some(false),
+        open_stdin: Some(false),
+        tty: Some(false),
+        stop_signal: Some("SIGKILL".to_owned()),
+        healthcheck: Some(HealthConfig {
+            test: Some(vec!["NONE".to_owned()]),
+            ..HealthConfig::default()
+        }),
+        labels: Some(spec.labels.clone().into_iter().collect()),
+        host_config: Some(host_config(spec)?),
+        ..ContainerCreateBody::default()
+    })
+}
+
+fn host_config(spec: &Spec) -> Result<HostConfig, EngineError> {
+    let limits = &spec.limits;
+    let memory = number(limits.memory)?;
+    let tmp = format!(
+        "rw,noexec,nosuid,nodev,size={},nr_inodes={TMP_INODES},mode=1777",
+        limits.tmp_bytes
+    );
+    Ok(HostConfig {
+        network_mode: Some("none".to_owned()),
+        ipc_mode: Some("none".to_owned()),
+        cgroupns_mode: Some(HostConfigCgroupnsModeEnum::PRIVATE),
+        pid_mode: Some(String::new()),
+        uts_mode: Some(String::new()),
+        privileged: Some(false),
+        readonly_rootfs: Some(true),
+        cap_drop: Some(vec!["ALL".to_owned()]),
+        security_opt: Some(vec!["no-new-privileges=true".to_owned()]),
+        init: Some(true),
+        pids_limit: Some(number(limits.pids)?),
+        memory: Some(memory),
+        memory_swap: Some(memory),
+        nano_cpus: Some(number(limits.cpus_milli.saturating_mul(1_000_000))?),
+        oom_score_adj: Some(OOM_SCORE),
+        tmpfs: Some(HashMap::from([("/tmp".to_owned(), tmp)])),
+        mounts: Some(vec![workspace_mount(spec)?]),
+        log_config: Some(HostConfigLogConfig { typ: Some("none".to_owned()), config: None }),
+        restart_policy: Some(RestartPolicy {
+            name: Some(RestartPolicyNameEnum::NO),
+            maximum_retry_count: None,
+        }),
+        auto_remove: Some(false),
+        ulimits: Some(vec![
+            ulimit("core", 0, 0),
+            ulimit("nofile", 1024, 4096),
+            ulimit("fsize", number(limits.file_bytes)?, number(limits.file_bytes)?),
+            ulimit("msgqueue", 0, 0),
+        ]),
+        masked_paths: Some(words(MASKED)),
+        readonly_paths: Some(words(READ_ONLY)),
+        ..HostConfig::default()
+    })
+}
+
+fn workspace_mount(spec: &Spec) -> Result<Mount, EngineError> {
+    let source = spec.workspace.to_str().ok_or(EngineError::Incomplete {
+        call: "create",
+        what: "a workspace path that is UTF-8",
+    })?;
+    Ok(Mount {
+        target: Some(WORKSPACE.to_owned()),
+        source: Some(source.to_owned()),
+        typ: Some(MountType::BIND),
+        read_only: Some(false),
+        bind_options: Some(MountBindOptions {
+            propagation: Some(MountBindOptionsPropagationEnum::RPRIVATE),
+            non_recursive: Some(true),
+            ..MountBindOptions::default()
+        }),
+        ..Mount::default()
+    })
+}
+
+fn ulimit(name: &str, soft: i64, hard: i64) -> ResourcesUlimits {
+    ResourcesUlimits { name: Some(name.to_owned()), soft: Some(soft), hard: Some(hard) }
+}
+
+fn words(text: &str) -> Vec<String> {
+    text.split_ascii_whitespace().map(str::to_owned).collect()
+}
+
+fn number(amount: u64) -> Result<i64, EngineError> {
+    let what = "a limit that its API can carry";
+    i64::try_from(amount).map_err(|_| EngineError::Incomplete { call: "create", what })
+}
+
+/// Names the first field that the engine did not take over as it was sent.
+pub(crate) fn compare(
+    sent: &ContainerCreateBody,
+    made: &ContainerInspectResponse,
+) -> Result<(), EngineError> {
+    let differs = |field: &str| Err(EngineError::NotLockedDown(field.to_owned()));
+    let unreadable =
+        |_| EngineError::Incomplete { call: "inspect", what: "a readable configuration" };
+    let sent = serde_json::to_value(sent).map_err(unreadable)?;
+    let config = serde_json::to_value(&made.config).map_err(unreadable)?;
+    let host = serde_json::to_value(&made.host_config).map_err(unreadable)?;
+
+    if made.image.as_deref() != sent["Image"].as_str() {
+        return differs("Image");
+    }
+    for (field, value) in members(&sent) {
+        if !matches!(field, "HostConfig" | "Image" | "Env") && !same(value, &config[field]) {
+            return differs(field);
+        }
+    }
+    if !same(&sorted(&sent["Env"]), &sorted(&config["Env"])) {
+        return differs("Env");
+    }
+    for (field, value) in members(&sent["HostConfig"]) {
+        if !same(value, &host[field]) {
+            return differs(&format!("HostConfig.{field}"));
+        }
+    }
+    match words(NEVER).into_iter().find(|field| !is_empty(&host[field])) {
+        Some(field) => differs(&format!("HostConfig.{field}")),
+        None => Ok(()),
+    }
+}
+
+fn members(value: &Value) -> impl Iterator<Item = (&str, &Value)> {
+    value.as_object().into_iter().flatten().map(|(name, value)| (name.as_str(), value))
+}
+
+/// Everything that was sent is there; what the engine adds on its own must be empty.
+fn same(sent: &Value, made: &Value) -> bool {
+    match (sent, made) {
+        (Value::Object(sent), Value::Object(made)) => {
+            sent.iter().all(|(name, value)| same(value, made.get(name).unwrap_or(&Value::Null)))
+                && made.iter().all(|(name, value)| sent.contains_key(name) || is_empty(value))
+        }
+        (Value::Array(sent), Value::Array(made)) => {
+            sent.len() == made.len() && sent.iter().zip(made).all(|(sent, made)| same(sent, made))
+        }
+        (sent, made) => sent == made || is_empty(sent) && is_empty(made),
+    }
+}
+
+fn is_empty(value: &Value) -> bool {
+    match value {
+        Value::Null | Value::Bool(false) => true,
+        Value::Bool(true) => false,
+        Value::Number(number) => number.as_i64() == Some(0),
+        Value::String(text) => text.is_empty(),
+        Value::Array(items) => items.is_empty(),
+        Value::Object(members) => members.is_empty(),
+    }
+}
+
+fn sorted(list: &Value) -> Value {
+    let mut items: Vec<String> =
+        list.as_array().into_iter().flatten().map(ToString::to_string).collect();
+    items.sort_unstable();
+    items.into()
+}

@@ -1,0 +1,176 @@
+//! Why a call is not carried out: facts about the call, told to the caller as an answer and to the ledger as
+//! an event. Facts about the caller are in `error`.
+
+use std::fmt;
+
+/// A reason and a sentence for people.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{detail}")]
+pub(crate) struct Refusal {
+    pub(crate) reason: Reason,
+    pub(crate) detail: String,
+}
+
+impl Refusal {
+    pub(crate) fn new(reason: Reason, detail: impl fmt::Display) -> Self {
+        Self { reason, detail: detail.to_string() }
+    }
+}
+
+impl From<Reason> for Refusal {
+    fn from(reason: Reason) -> Self {
+        Self { detail: reason.sentence().to_owned(), reason }
+    }
+}
+
+/// Stable names; clients act on them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reason {
+    GrantExpired,
+    EnvironmentUnknown,
+    EnvironmentLost,
+    RunBusy,
+    ToolUnknown,
+    ArgumentsInvalid,
+    PathInvalid,
+    PathNotFound,
+    PathNotReadable,
+    CommandNotAllowed,
+    PatchEmpty,
+    PatchUnknown,
+    HostChanged,
+    ImageUnknown,
+    ImageRefused,
+    WorkspaceTooLarge,
+    ResultTooLarge,
+    PlanHoldsSecret,
+    PlanTooLarge,
+    CallConflict,
+    PlanUnknown,
+    PlanArgumentsChanged,
+    PlanStale,
+    PolicyDenied,
+    ReceiptRequired,
+    /// What `receipt` says of a signature, as a receipt's reason.
+    Receipt(&'static str),
+    ReceiptAudienceMismatch,
+    ReceiptSessionMismatch,
+    ReceiptTenantMismatch,
+    ReceiptCallMismatch,
+    ReceiptPlanMismatch,
+    ReceiptActionMismatch,
+    ReceiptRunMismatch,
+    ReceiptScopeMismatch,
+    ReceiptConsumed,
+    StartDeadlinePassed,
+    AuditUnavailable,
+    ImportFailed,
+    ImportIncomplete,
+}
+
+impl Reason {
+    pub(crate) fn as_str(self) -> &'static str {
+        self.texts().0
+    }
+
+    fn sentence(self) -> &'static str {
+        self.texts().1
+    }
+
+    /// The stable name, and what it means.
+    fn texts(self) -> (&'static str, &'static str) {
+        match self {
+            Self::GrantExpired => ("GRANT_EXPIRED", "the session's grant has expired"),
+            Self::EnvironmentUnknown => ("ENVIRONMENT_UNKNOWN", "the run has no open environment"),
+            Self::EnvironmentLost => ("ENVIRONMENT_LOST", "the run's private copy is gone"),
+            Self::RunBusy => ("RUN_BUSY", "another call of this run has not ended"),
+            Self::ToolUnknown => ("TOOL_UNKNOWN", "the session has no such tool"),
+            Self::ArgumentsInvalid => ("ARGUMENTS_INVALID", "the arguments do not fit the tool"),
+            Self::PathInvalid => {
+                ("PATH_INVALID", "the path does not name a place in the workspace")
+            }
+            Self::PathNotFound => {
+                ("PATH_NOT_FOUND", "there is nothing of that name in the private copy")
+            }
+            Self::PathNotReadable => {
+                ("PATH_NOT_READABLE", "what is there cannot be read as a file")
+            }
+            Self::CommandNotAllowed => {
+                ("COMMAND_NOT_ALLOWED", "the manifest does not allow this program")
+            }
+            Self::PatchEmpty => ("PATCH_EMPTY", "nothing has changed"),
+            Self::PatchUnknown => ("PATCH_UNKNOWN", "the present patch has another digest"),
+            Self::HostChanged => ("HOST_CHANGED", "the workspace changed since the copy was taken"),
+            Self::ImageUnknown => ("IMAGE_UNKNOWN", "the engine has no such image"),
+            Self::ImageRefused => ("IMAGE_REFUSED", "the image would do more than run the command"),
+            Self::WorkspaceTooLarge => {
+                ("WORKSPACE_TOO_LARGE", "the private copy is larger than its limits")
+            }
+            Self::ResultTooLarge => {
+                ("RESULT_TOO_LARGE", "the result is larger than a result may be")
+            }
+            Self::PlanHoldsSecret => ("PLAN_HOLDS_SECRET", "the plan holds what may not be shown"),
+            Self::PlanTooLarge => ("PLAN_TOO_LARGE", "the plan is too large to be shown"),
+            Self::CallConflict => ("CALL_CONFLICT", "the call is known with another request"),
+            Self::PlanUnknown => ("PLAN_UNKNOWN", "this call has no such plan"),
+            Self::PlanArgumentsChanged => {
+                ("PLAN_ARGUMENTS_CHANGED", "the arguments are not those that were planned")
+            }
+            Self::PlanStale => ("PLAN_STALE", "what was planned is not what would happen now"),
+            Self::PolicyDenied => ("POLICY_DENIED", "the manifest denies it"),
+            Self::ReceiptRequired => {
+                ("RECEIPT_REQUIRED", "the plan asks and no receipt is attached")
+            }
+            Self::Receipt(invalid) => (receipt_reason(invalid), "the receipt is not valid"),
+            Self::ReceiptAudienceMismatch => {
+                ("RECEIPT_AUDIENCE_MISMATCH", "the receipt is for another executor")
+            }
+            Self::ReceiptSessionMismatch => {
+                ("RECEIPT_SESSION_MISMATCH", "the receipt is for another session")
+            }
+            Self::ReceiptTenantMismatch => {
+                ("RECEIPT_TENANT_MISMATCH", "the receipt is for another tenant")
+            }
+            Self::ReceiptCallMismatch => {
+                ("RECEIPT_CALL_MISMATCH", "the receipt is for another call")
+            }
+            Self::ReceiptPlanMismatch => {
+                ("RECEIPT_PLAN_MISMATCH", "the receipt is for another plan")
+            }
+            Self::ReceiptActionMismatch => {
+                ("RECEIPT_ACTION_MISMATCH", "the receipt is for another action")
+            }
+            Self::ReceiptRunMismatch => ("RECEIPT_RUN_MISMATCH", "the receipt is for another run"),
+            Self::ReceiptScopeMismatch => {
+                ("RECEIPT_SCOPE_MISMATCH", "the plan does not offer the receipt's scope")
+            }
+            Self::ReceiptConsumed => {
+                ("RECEIPT_CONSUMED", "the permission was used for another call")
+            }
+            Self::StartDeadlinePassed => {
+                ("START_DEADLINE_PASSED", "the call was not to begin any more")
+            }
+            Self::AuditUnavailable => {
+                ("AUDIT_UNAVAILABLE", "the ledger did not acknowledge the call in time")
+            }
+            Self::ImportFailed => {
+                ("IMPORT_FAILED", "the patch could not be written; nothing has changed")
+            }
+            Self::ImportIncomplete => (
+                "IMPORT_INCOMPLETE",
+                "the patch could not be written, and not everything could be taken back",
+            ),
+        }
+    }
+}
+
+fn receipt_reason(invalid: &'static str) -> &'static str {
+    match invalid {
+        "SIGNATURE_INVALID" => "RECEIPT_SIGNATURE_INVALID",
+        "SIGNER_UNTRUSTED" => "RECEIPT_SIGNER_UNTRUSTED",
+        "SIGNER_DENIED" => "RECEIPT_SIGNER_DENIED",
+        "EXPIRED" => "RECEIPT_EXPIRED",
+        "NOT_YET_VALID" => "RECEIPT_NOT_YET_VALID",
+        _ => "RECEIPT_PAYLOAD_MALFORMED",
+    }
+}
