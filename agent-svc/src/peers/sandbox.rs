@@ -1,0 +1,103 @@
+//! sandbox-svc: environments, plans and executions of workspace tools.
+
+use event::Digest;
+use event::id::{CallId, RunId};
+use proto::common::v1::Tool;
+use proto::sandbox::v1 as sandbox;
+use proto::sandbox::v1::sandbox_service_client::SandboxServiceClient;
+use receipt::Signed;
+use tonic::Streaming;
+use transport::{Fault, PeerChannel, deadline};
+
+use super::{LONG, MAX_MESSAGE, SHORT, STREAM, Target, call, owner, signed};
+use crate::store::Owner;
+
+#[derive(Debug, Clone)]
+pub(crate) struct Sandbox(SandboxServiceClient<PeerChannel>);
+
+impl Sandbox {
+    pub(super) fn new(channel: PeerChannel) -> Self {
+        Self(SandboxServiceClient::new(channel).max_decoding_message_size(MAX_MESSAGE))
+    }
+
+    pub(super) async fn fence(
+        &self,
+        by: Owner,
+        grant: &Signed,
+        manifest: &[u8],
+    ) -> Result<Vec<Tool>, Fault> {
+        let request = sandbox::FenceRequest {
+            owner: Some(owner(by)),
+            grant: Some(signed(grant)),
+            manifest: manifest.to_vec(),
+        };
+        Ok(self.0.clone().fence(deadline::request(request, SHORT)).await?.into_inner().tools)
+    }
+
+    pub(crate) async fn open(&self, by: Owner, run: RunId) -> Result<(), Fault> {
+        let request =
+            sandbox::OpenEnvironmentRequest { owner: Some(owner(by)), run_id: run.to_string() };
+        self.0.clone().open_environment(deadline::request(request, LONG)).await?;
+        Ok(())
+    }
+
+    pub(crate) async fn close(&self, by: Owner, run: RunId) -> Result<(), Fault> {
+        let request =
+            sandbox::CloseEnvironmentRequest { owner: Some(owner(by)), run_id: run.to_string() };
+        self.0.clone().close_environment(deadline::request(request, LONG)).await?;
+        Ok(())
+    }
+
+    pub(crate) async fn plan(
+        &self,
+        by: Owner,
+        target: Target,
+        tool: &str,
+        arguments: &[u8],
+    ) -> Result<sandbox::PlanResponse, Fault> {
+        let request = sandbox::PlanRequest {
+            owner: Some(owner(by)),
+            call: Some(call(target)),
+            tool: tool.to_owned(),
+            arguments: arguments.to_vec(),
+        };
+        Ok(self.0.clone().plan(deadline::request(request, LONG)).await?.into_inner())
+    }
+
+    pub(crate) async fn execute(
+        &self,
+        by: Owner,
+        target: Target,
+        (tool, arguments): (&str, &[u8]),
+        plan: Digest,
+        receipt: Option<&Signed>,
+        after_output_offset: u64,
+    ) -> Result<Streaming<sandbox::ExecuteResponse>, Fault> {
+        let request = sandbox::ExecuteRequest {
+            owner: Some(owner(by)),
+            call: Some(call(target)),
+            tool: tool.to_owned(),
+            arguments: arguments.to_vec(),
+            plan_digest: plan.as_bytes().to_vec(),
+            receipt: receipt.map(signed),
+            after_output_offset,
+        };
+        Ok(self.0.clone().execute(deadline::request(request, STREAM)).await?.into_inner())
+    }
+
+    pub(crate) async fn execution(
+        &self,
+        by: Owner,
+        id: CallId,
+    ) -> Result<sandbox::GetExecutionResponse, Fault> {
+        let request =
+            sandbox::GetExecutionRequest { owner: Some(owner(by)), call_id: id.to_string() };
+        Ok(self.0.clone().get_execution(deadline::request(request, SHORT)).await?.into_inner())
+    }
+
+    pub(crate) async fn cancel(&self, by: Owner, id: CallId) -> Result<(), Fault> {
+        let request = sandbox::CancelRequest { owner: Some(owner(by)), call_id: id.to_string() };
+        self.0.clone().cancel(deadline::request(request, SHORT)).await?;
+        Ok(())
+    }
+}

@@ -1,0 +1,202 @@
+//! Effects: started once each when everything before them is acknowledged, and dropped when they are due no longer.
+
+use std::sync::Arc;
+
+use kernel::{Effect, Key, Reason, Report as Executed, Seen};
+use receipt::Executor;
+use tracing::info;
+use transport::CancellationToken;
+
+use super::{Broken, Driver, Fence};
+use crate::feed::Flow;
+use crate::ids;
+use crate::session::content::Content;
+use crate::session::describe;
+use crate::session::errand::{self, Errand, Report, execute, model, plan};
+use crate::session::progress;
+use crate::store::{Append, Change};
+
+impl Driver {
+    /// Whether everything that was recorded is in the ledger.
+    pub(super) fn is_acknowledged(&self) -> bool {
+        self.gate <= self.live.feed.through()
+    }
+
+    pub(super) fn perform(&mut self) {
+        let Some(work) = &self.work else { return };
+        let due: Vec<Effect> = work.run.due().collect();
+        self.drop_undue(&due);
+        for effect in due {
+            let key = effect.key();
+            if !self.running.contains_key(&key) && self.may(&effect) {
+                self.start(key, effect);
+            }
+        }
+    }
+
+    fn drop_undue(&mut self, due: &[Effect]) {
+        // What is being stopped brings its own end.
+        let wanted = |key: &Key| {
+            due.iter().any(|effect| match (effect, key) {
+                (Effect::Stop { call, attempt }, Key::Execute(running, of)) => {
+                    (call, attempt) == (running, of)
+                }
+                _ => effect.key() == *key,
+            })
+        };
+        self.running.retain(|key, errand| {
+            let keep = wanted(key);
+            if !keep {
+                errand.abort();
+            }
+            keep
+        });
+    }
+
+    /// Ending what runs adds no effect, so it does not wait for the ledger.
+    fn may(&self, effect: &Effect) -> bool {
+        let frozen = self.live.feed.progress().borrow().flow == Flow::Frozen;
+        match (effect, &self.fence) {
+            (Effect::AskPerson { .. } | Effect::AskOperator { .. }, _) | (_, Fence::Raising(_)) => {
+                false
+            }
+            (Effect::Stop { .. }, Fence::Up(_) | Fence::Refused(_)) => true,
+            (Effect::Finish { .. }, Fence::Up(_) | Fence::Refused(_)) => {
+                frozen || self.is_acknowledged()
+            }
+            (_, Fence::Up(_)) => !frozen && self.is_acknowledged(),
+            (_, Fence::Refused(_)) => false,
+        }
+    }
+
+    fn start(&mut self, key: Key, effect: Effect) {
+        let Some(work) = &self.work else { return };
+        let errand = Errand {
+            runtime: Arc::clone(&self.runtime),
+            owner: self.session.owner,
+            run: work.id(),
+            key,
+            reports: self.reports.0.clone(),
+        };
+        let known = self.inherited.contains(&key);
+        let handle = match effect {
+            Effect::OpenEnvironment { .. } => self.errands.spawn(errand::open(errand)),
+            Effect::AskModel { call, step, max_output_tokens, .. } => {
+                let Fence::Up(offers) = &self.fence else { return };
+                let turn = crate::peers::Turn {
+                    model: self.session.model.clone(),
+                    step: u32::try_from(step).unwrap_or(u32::MAX),
+                    messages: work.messages.clone(),
+                    tools: offers.tools(),
+                    max_output_tokens,
+                };
+                self.errands.spawn(model::ask(errand, ids::call(call), turn, known))
+            }
+            Effect::Plan { call } => {
+                let Some(entry) = work.calls.get(&ids::call(call)).cloned() else { return };
+                let expected = plan::Expected {
+                    session: self.session.owner.session,
+                    manifest: self.session.policy_rev,
+                };
+                self.errands.spawn(plan::plan(errand, ids::call(call), entry, expected))
+            }
+            Effect::Execute(call) => {
+                let Some(entry) = work.calls.get(&ids::call(call.id)).cloned() else { return };
+                self.stop = CancellationToken::new();
+                let order = execute::Order::new(&call, entry, self.stop.clone());
+                self.errands.spawn(execute::execute(errand, order, known))
+            }
+            Effect::Stop { call, attempt } => {
+                let Some(entry) = work.calls.get(&ids::call(call)).cloned() else { return };
+                let heard = self.running.contains_key(&Key::Execute(call, attempt));
+                match (&self.fence, entry.executor, heard) {
+                    (Fence::Up(_), Some(Executor::SandboxSvc), true) => {
+                        self.stop.cancel();
+                        self.errands.spawn(execute::nudge(errand, ids::call(call)))
+                    }
+                    (Fence::Up(_), Some(Executor::SandboxSvc), false) => {
+                        self.errands.spawn(execute::wind_up(errand, ids::call(call), attempt))
+                    }
+                    (_, executor, _) => {
+                        // Nobody is there who could be asked to stop it.
+                        let ran = match executor {
+                            Some(_) => kernel::Ran::Maybe,
+                            None => kernel::Ran::No,
+                        };
+                        let report = Executed::Lost { ran, reason: Reason::of("STOP_UNHEARD") };
+                        let seen = Seen::Executed { call, attempt, report };
+                        self.errands.spawn(errand.done(seen, Content::Bare))
+                    }
+                }
+            }
+            Effect::Finish { .. } => match &self.fence {
+                Fence::Up(_) => self.errands.spawn(errand::close(errand)),
+                Fence::Refused(_) | Fence::Raising(_) => {
+                    self.errands.spawn(errand.done(Seen::EnvironmentClosed, Content::Bare))
+                }
+            },
+            Effect::AskPerson { .. } | Effect::AskOperator { .. } => return,
+        };
+        self.running.insert(key, handle);
+    }
+
+    pub(super) fn raise_fence(&mut self) -> Fence {
+        let errand = errand::fence(
+            Arc::clone(&self.runtime),
+            self.session.owner,
+            self.session.outcome.is_some(),
+            self.reports.0.clone(),
+        );
+        Fence::Raising(self.errands.spawn(errand))
+    }
+
+    pub(super) async fn report(&mut self, report: Report) -> Result<(), Broken> {
+        match report {
+            Report::Fenced(Ok(offers)) => {
+                info!(session = %self.session.owner.session, "executors fenced");
+                self.fence = Fence::Up(offers);
+                Ok(())
+            }
+            Report::Fenced(Err((executor, fault))) => self.fence_refused(executor, fault).await,
+            Report::Stale => Err(Broken::Stale),
+            Report::LostSight => Err(Broken::LostSight),
+            Report::Unfenced(key) => {
+                self.running.remove(&key);
+                self.inherited.insert(key);
+                if let Fence::Up(_) = self.fence {
+                    self.fence = self.raise_fence();
+                }
+                Ok(())
+            }
+            Report::Done { key, seen, content } if self.running.remove(&key).is_some() => {
+                self.inherited.remove(&key);
+                self.step(seen, content).await
+            }
+            Report::Progress { key, progress } if self.running.contains_key(&key) => {
+                self.progress(progress).await
+            }
+            // It was dropped while it was under way.
+            Report::Done { .. } | Report::Progress { .. } => Ok(()),
+        }
+    }
+
+    /// Tells clients what happens while it happens; the kernel does not care.
+    async fn progress(&mut self, progress: progress::Progress) -> Result<(), Broken> {
+        let Some(work) = &self.work else { return Ok(()) };
+        let at = self.runtime.clock.now();
+        let Some(progress::Told { actor, data, change }) = progress.tell(work) else {
+            return Ok(());
+        };
+        let entry = match describe::entry(at, actor, data) {
+            Ok(entry) => entry,
+            Err(_) => {
+                let reason = Reason::of("EVENT_REDACTION_FAILED");
+                return self.step(Seen::Failed { reason }, Content::Bare).await;
+            }
+        };
+        let mut append = Append::new(at.into());
+        append.entries = vec![entry];
+        append.changes = change.into_iter().collect::<Vec<Change>>();
+        self.commit(append).await
+    }
+}

@@ -1,0 +1,112 @@
+//! Runs a planned call at its executor. What an executor may know already is asked about before it is asked for.
+
+mod remote;
+mod sandbox;
+
+use event::Digest;
+use event::id::{CallId, PermissionId};
+use kernel::{Approved, Basis, Ran, Reason, Report, Seen};
+use receipt::{Executor, Signed};
+use tracing::warn;
+use transport::{CancellationToken, Chain};
+
+use super::{Errand, Pause};
+use crate::ids;
+use crate::permission::Standing;
+use crate::session::content::Content;
+use crate::work::Call;
+
+pub(in crate::session) use sandbox::{nudge, wind_up};
+
+/// An executor that fails like this for a call, again and again, has lost it.
+const INTERNAL_FAILURES: u32 = 5;
+
+/// What is to be executed, and on what it rests.
+pub(in crate::session) struct Order {
+    call: CallId,
+    attempt: u32,
+    plan: Digest,
+    permission: Option<PermissionId>,
+    entry: Call,
+    /// It must not be begun any more.
+    stop: CancellationToken,
+}
+
+impl Order {
+    pub(in crate::session) fn new(
+        call: &Approved<kernel::Call>,
+        entry: Call,
+        stop: CancellationToken,
+    ) -> Self {
+        Self {
+            call: ids::call(call.id),
+            attempt: call.attempt,
+            plan: call.plan.digest.0.into(),
+            permission: match call.basis() {
+                Basis::Policy => None,
+                Basis::Permission(permission) => Some(ids::permission(permission)),
+            },
+            entry,
+            stop,
+        }
+    }
+}
+
+/// `known`: the executor may have been asked before, by this process or an earlier one.
+pub(in crate::session) async fn execute(errand: Errand, order: Order, known: bool) {
+    let receipt = match receipt(&errand, &order).await {
+        Ok(receipt) => receipt,
+        Err(NoReceipt) => {
+            let report = Report::Refused { reason: Reason::of("RECEIPT_REQUIRED") };
+            let detail = Content::Detail("the receipt of its approval cannot be read".to_owned());
+            return done(errand, &order, report, detail).await;
+        }
+    };
+    let finished = match order.entry.executor {
+        Some(Executor::SandboxSvc) => {
+            sandbox::attend(&errand, &order, receipt.as_ref(), known).await
+        }
+        Some(Executor::ModelSvc) => remote::attend(&errand, &order, receipt.as_ref()).await,
+        None => Some((
+            Report::Refused { reason: Reason::of("TOOL_UNKNOWN") },
+            Content::Detail("there is no such tool".to_owned()),
+        )),
+    };
+    if let Some((report, content)) = finished {
+        done(errand, &order, report, content).await;
+    }
+}
+
+async fn done(errand: Errand, order: &Order, report: Report, content: Content) {
+    let (call, attempt) = (ids::of_call(order.call), order.attempt);
+    errand.done(Seen::Executed { call, attempt, report }, content).await;
+}
+
+struct NoReceipt;
+
+/// The receipt that the approval rests on; a call that rests on a rule needs none.
+async fn receipt(errand: &Errand, order: &Order) -> Result<Option<Signed>, NoReceipt> {
+    let Some(permission) = order.permission else { return Ok(None) };
+    let mut pause = Pause::new();
+    loop {
+        match errand.runtime.store.permission(errand.owner.session, permission).await {
+            Ok(Some(found)) => {
+                let Standing::Allowed { receipt, .. } = found.standing else {
+                    return Err(NoReceipt);
+                };
+                return Signed::parse(&receipt).map(Some).map_err(|_| NoReceipt);
+            }
+            Ok(None) => return Err(NoReceipt),
+            Err(cause) => {
+                warn!(run = %errand.run, error = %Chain(&cause), "receipt cannot be read yet");
+                pause.wait().await;
+            }
+        }
+    }
+}
+
+fn lost(may_have_run: bool, reason: Reason) -> (Report, Content) {
+    let ran = if may_have_run { Ran::Maybe } else { Ran::No };
+    let outcome = crate::session::content::Outcome { may_have_run, ..Default::default() };
+    (Report::Lost { ran, reason }, Content::Result(Box::new(outcome)))
+}

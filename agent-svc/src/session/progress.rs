@@ -1,0 +1,228 @@
+//! What an effect shows while it is under way, in pieces of a sensible size: words of a model, output of a command, the
+//! start of a container. How much of a command's output is told is bounded; its result says the rest.
+
+use event::id::CallId;
+use event::{Actor, ActorKind, CallOutput, Data, MessageDelta, OutputStream, SandboxStarted};
+
+use super::describe;
+use crate::store::Change;
+use crate::work::{Output, Work};
+
+/// Of one call's output, what clients are shown live.
+const MAX_SHOWN: u64 = 256 * 1024;
+/// A piece that is this long waits for no more.
+pub(crate) const PIECE: usize = 16 * 1024;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Progress {
+    Said { request: CallId, index: u32, text: String },
+    Started(SandboxStarted),
+    Printed { call: CallId, stream: OutputStream, offset: u64, bytes: Vec<u8> },
+}
+
+/// The event that tells it.
+pub(super) struct Told {
+    pub(super) actor: Actor,
+    pub(super) data: Data,
+    pub(super) change: Option<Change>,
+}
+
+impl Progress {
+    /// Nothing, when the stream holds it already or has held enough.
+    pub(super) fn tell(self, work: &Work) -> Option<Told> {
+        match self {
+            Self::Said { request, index, text } => {
+                let actor = Actor { kind: ActorKind::Agent, id: Some(work.id().to_string()) };
+                let delta = MessageDelta { request_id: request.to_string(), index, text };
+                Some(Told { actor, data: delta.into(), change: None })
+            }
+            Self::Started(started) => {
+                let (call, attempt) = (started.call_id, started.attempt);
+                let new = work.calls.get(&call).is_some_and(|known| known.announced < attempt);
+                new.then(|| Told {
+                    actor: describe::service(receipt::Executor::SandboxSvc),
+                    data: started.into(),
+                    change: Some(Change::Announced { call, attempt }),
+                })
+            }
+            Self::Printed { call, stream, offset, bytes } => {
+                let output = work.calls.get(&call)?.output;
+                let length = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
+                if offset < output.offset || output.shown >= MAX_SHOWN {
+                    return None;
+                }
+                let text = String::from_utf8_lossy(&bytes).into_owned();
+                Some(Told {
+                    actor: describe::service(receipt::Executor::SandboxSvc),
+                    data: CallOutput { call_id: call, stream, offset, bytes: length, text }.into(),
+                    change: Some(Change::Output {
+                        call,
+                        output: Output { offset: offset + length, shown: output.shown + length },
+                    }),
+                })
+            }
+        }
+    }
+}
+
+/// Gathers output into pieces that end at a line or at least at a character, each of one stream.
+#[derive(Debug, Default)]
+pub(crate) struct Pieces {
+    held: Option<Held>,
+}
+
+#[derive(Debug)]
+struct Held {
+    stream: OutputStream,
+    offset: u64,
+    bytes: Vec<u8>,
+}
+
+/// A piece of one stream, and where it begins.
+pub(crate) type Piece = (OutputStream, u64, Vec<u8>);
+
+impl Pieces {
+    /// Adds what came; returns what is ready by that.
+    pub(crate) fn add(&mut self, stream: OutputStream, offset: u64, bytes: &[u8]) -> Vec<Piece> {
+        let mut ready = Vec::new();
+        let follows = self.held.as_ref().is_some_and(|held| {
+            held.stream == stream && held.offset + length(&held.bytes) == offset
+        });
+        if !follows {
+            ready.extend(self.flush());
+        }
+        let held = self.held.get_or_insert(Held { stream, offset, bytes: Vec::new() });
+        held.bytes.extend_from_slice(bytes);
+        while held.bytes.len() >= PIECE {
+            let rest = held.bytes.split_off(end_of(&held.bytes[..PIECE]));
+            let piece = std::mem::replace(&mut held.bytes, rest);
+            let at = held.offset;
+            held.offset += length(&piece);
+            ready.push((stream, at, piece));
+        }
+        if held.bytes.is_empty() {
+            self.held = None;
+        }
+        ready
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.held.is_none()
+    }
+
+    /// What came so far, but not the beginning of a character whose end has not come.
+    pub(crate) fn settle(&mut self) -> Option<Piece> {
+        let held = self.held.as_mut()?;
+        let end = whole(&held.bytes);
+        if end == 0 {
+            return None;
+        }
+        let rest = held.bytes.split_off(end);
+        let piece = std::mem::replace(&mut held.bytes, rest);
+        let (stream, at) = (held.stream, held.offset);
+        held.offset += length(&piece);
+        if held.bytes.is_empty() {
+            self.held = None;
+        }
+        Some((stream, at, piece))
+    }
+
+    /// Everything: nothing more of this stream follows.
+    pub(crate) fn flush(&mut self) -> Option<Piece> {
+        let Held { stream, offset, bytes } = self.held.take()?;
+        Some((stream, offset, bytes))
+    }
+}
+
+fn length(bytes: &[u8]) -> u64 {
+    u64::try_from(bytes.len()).unwrap_or(u64::MAX)
+}
+
+/// Where to cut: after the last line, else after the last whole character.
+fn end_of(bytes: &[u8]) -> usize {
+    match bytes.iter().rposition(|byte| *byte == b'\n') {
+        Some(line) => line + 1,
+        None => whole(bytes).max(1),
+    }
+}
+
+/// The length without a character that is cut off at the end; what is no UTF-8 anyway is not held back.
+fn whole(bytes: &[u8]) -> usize {
+    let tail = bytes.len().saturating_sub(3);
+    for at in (tail..bytes.len()).rev() {
+        let needed = match bytes[at] {
+            0x00..=0x7f => return bytes.len(),
+            0x80..=0xbf => continue,
+            0xc0..=0xdf => 2,
+            0xe0..=0xef => 3,
+            0xf0..=0xff => 4,
+        };
+        return if bytes.len() - at < needed { at } else { bytes.len() };
+    }
+    bytes.len()
+}
+
+#[cfg(test)]
+mod tests {
+    use event::OutputStream::{Stderr, Stdout};
+    use proptest::prelude::*;
+
+    use super::{PIECE, Pieces};
+
+    #[test]
+    fn a_character_is_not_cut_in_two() {
+        let mut pieces = Pieces::default();
+        assert_eq!(pieces.add(Stdout, 0, b"a\xc3"), []);
+        assert_eq!(pieces.settle(), Some((Stdout, 0, b"a".to_vec())));
+        assert_eq!(pieces.settle(), None);
+        assert_eq!(pieces.add(Stdout, 2, b"\xa9"), []);
+        assert_eq!(pieces.settle(), Some((Stdout, 1, "é".as_bytes().to_vec())));
+        assert!(pieces.is_empty());
+    }
+
+    #[test]
+    fn the_other_stream_begins_a_new_piece() {
+        let mut pieces = Pieces::default();
+        assert_eq!(pieces.add(Stdout, 0, b"out"), []);
+        assert_eq!(pieces.add(Stderr, 3, b"err"), [(Stdout, 0, b"out".to_vec())]);
+        assert_eq!(pieces.flush(), Some((Stderr, 3, b"err".to_vec())));
+        assert_eq!(pieces.flush(), None);
+    }
+
+    #[test]
+    fn a_long_piece_ends_at_a_line() {
+        let mut pieces = Pieces::default();
+        let mut bytes = b"line\n".to_vec();
+        bytes.extend(vec![b'x'; PIECE]);
+        assert_eq!(
+            pieces.add(Stdout, 0, &bytes),
+            [(Stdout, 0, b"line\n".to_vec()), (Stdout, 5, vec![b'x'; PIECE])]
+        );
+        assert!(pieces.is_empty());
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_is_lost_or_moved(chunks in proptest::collection::vec(
+            (any::<bool>(), proptest::collection::vec(any::<u8>(), 0..40_000)), 0..6)
+        ) {
+            let (mut pieces, mut all, mut told) = (Pieces::default(), Vec::new(), Vec::new());
+            for (first, bytes) in chunks {
+                let stream = if first { Stdout } else { Stderr };
+                let at = all.len() as u64;
+                let ready = pieces.add(stream, at, &bytes);
+                all.extend(bytes);
+                told.extend(ready);
+                told.extend(pieces.settle());
+            }
+            told.extend(pieces.flush());
+            let mut end = 0;
+            for (_, offset, bytes) in told {
+                prop_assert_eq!(offset, end);
+                prop_assert_eq!(&all[end as usize..][..bytes.len()], &bytes[..]);
+                end += bytes.len() as u64;
+            }
+            prop_assert_eq!(end, all.len() as u64);
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! The state directory and the lock that makes this process its only owner. It never reads what is inside.
+
+use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+/// Held for as long as the process may write; the kernel releases it however the process ends.
+#[derive(Debug)]
+pub(crate) struct StateDir {
+    path: PathBuf,
+    _lock: File,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Unusable {
+    #[error("state directory {} cannot be used; make it a directory that this user may write", path.display())]
+    Io {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    #[error("state directory {} belongs to another running agent-svc; stop it or use another directory", path.display())]
+    Owned { path: PathBuf },
+}
+
+impl StateDir {
+    pub(crate) fn own(path: &Path) -> Result<Self, Unusable> {
+        let unusable = |source| Unusable::Io { path: path.to_owned(), source };
+        DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(unusable)?;
+        let lock = OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .mode(0o600)
+            .open(path.join("lock"))
+            .map_err(unusable)?;
+        match lock.try_lock() {
+            Ok(()) => Ok(Self { path: path.to_owned(), _lock: lock }),
+            Err(TryLockError::WouldBlock) => Err(Unusable::Owned { path: path.to_owned() }),
+            Err(TryLockError::Error(source)) => Err(unusable(source)),
+        }
+    }
+
+    pub(crate) fn database(&self) -> PathBuf {
+        self.path.join("agent.db")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{StateDir, Unusable};
+
+    #[test]
+    fn a_second_owner_is_refused_until_the_first_is_gone() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("state");
+        let first = StateDir::own(&path).unwrap();
+        assert!(matches!(StateDir::own(&path), Err(Unusable::Owned { .. })));
+        drop(first);
+        StateDir::own(&path).unwrap();
+    }
+
+    #[test]
+    fn a_file_in_its_place_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("state");
+        std::fs::write(&path, "").unwrap();
+        let refused = StateDir::own(&path).unwrap_err();
+        assert!(refused.to_string().contains(path.to_str().unwrap()));
+    }
+}
