@@ -1,0 +1,265 @@
+//! `run` and `resume`: runs without a person at the terminal. An ask that nobody answers pauses the run; it is never
+//! answered by default.
+use acp::{AttachParams, NewParams, OnDisconnect};
+use event::{Decision, id::RunId};
+
+use crate::{
+    Error,
+    error::Exit,
+    output,
+    session::{Answered, Ask, Beginning, Ended, Session, Step, render},
+    target::Target,
+};
+
+mod interrupt;
+mod report;
+
+pub(crate) use interrupt::interrupted;
+pub(crate) use report::ended;
+
+use report::paused;
+
+const RUN_EXAMPLES: &str = "\
+Examples:
+  harness run --state ./mesh --workspace demo \"Fix the failing test\"
+  harness run --state ./mesh --task fix-parser --yes \"Fix the parser\"
+  harness run --gateway wss://10.0.0.5:8443 --ca ca.crt --token-file token --workspace demo --json \"Explain\"
+
+A rule that asks pauses the run: it prints what waits and how to go on, and exits 0.";
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = RUN_EXAMPLES)]
+pub(crate) struct RunArgs {
+    #[command(flatten)]
+    target: Target,
+    #[command(flatten)]
+    wish: Wish,
+
+    /// Answer every ask with yes, as you; rules that deny still deny
+    #[arg(long)]
+    yes: bool,
+
+    /// Deny every ask instead of pausing
+    #[arg(long, conflicts_with = "yes")]
+    no_hold: bool,
+
+    /// Print the result as one JSON document
+    #[arg(long)]
+    json: bool,
+
+    /// What the agent is to do
+    prompt: String,
+}
+
+/// What a new session is to be.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Wish {
+    /// Workspace by its name; may be left out when the mesh has one only
+    #[arg(long, value_name = "NAME")]
+    workspace: Option<String>,
+
+    /// Reviewed manifest by its id; without it the gateway's default
+    #[arg(long, value_name = "ID")]
+    task: Option<String>,
+
+    /// Model by its name; without it the manifest's first
+    #[arg(long, value_name = "NAME")]
+    model: Option<String>,
+
+    /// Most model tokens; the manifest may allow less
+    #[arg(long, value_name = "N")]
+    max_model_tokens: Option<u64>,
+
+    /// Most tool calls; the manifest may allow less
+    #[arg(long, value_name = "N")]
+    max_tool_calls: Option<u64>,
+}
+
+const RESUME_EXAMPLES: &str = "\
+Examples:
+  harness resume --state ./mesh 0198f000-0000-7000-8000-000000000002 --approve
+  harness resume --state ./mesh 0198f000-0000-7000-8000-000000000002 --deny
+
+Everything that waits now is answered alike. Later asks pause the run again.";
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = RESUME_EXAMPLES)]
+#[command(group = clap::ArgGroup::new("decision").required(true).args(["approve", "deny"]))]
+pub(crate) struct ResumeArgs {
+    #[command(flatten)]
+    target: Target,
+
+    /// The run that waits
+    #[arg(value_name = "RUN")]
+    run: String,
+
+    /// Allow what waits
+    #[arg(long)]
+    approve: bool,
+
+    /// Deny what waits; the run goes on without it
+    #[arg(long)]
+    deny: bool,
+
+    /// Only if this is the digest of the plan that waits
+    #[arg(long, value_name = "DIGEST")]
+    plan: Option<event::Digest>,
+
+    /// Print the result as one JSON document
+    #[arg(long)]
+    json: bool,
+}
+
+/// What is done about asks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Asks {
+    Pause,
+    Allow,
+    Deny,
+}
+
+pub(crate) async fn run(args: RunArgs) -> Result<Exit, Error> {
+    let RunArgs { target, wish, yes, no_hold, json, prompt } = args;
+    let asks = match (yes, no_hold) {
+        (true, _) => Asks::Allow,
+        (false, true) => Asks::Deny,
+        (false, false) => Asks::Pause,
+    };
+    let on_disconnect = match asks {
+        Asks::Pause => Some(OnDisconnect::Hold),
+        Asks::Deny => Some(OnDisconnect::Deny),
+        Asks::Allow => None,
+    };
+    let beginning = wish.beginning(&target, &prompt, on_disconnect)?;
+    let mut session = Session::begin(target.connect().await?, beginning).await?;
+    output::progress(&format!("session {}", session.id()));
+    follow(&mut session, asks, &target, json).await.map(Follow::exit)
+}
+
+pub(crate) async fn resume(args: ResumeArgs) -> Result<Exit, Error> {
+    let ResumeArgs { target, run, approve, deny: _, plan, json } = args;
+    let run = RunId::parse(&run).map_err(|_| report::Error::NotARun(run))?;
+    let mut session = Session::attach(target.connect().await?, AttachParams::run(run)).await?;
+    let open = session.open_asks();
+    if open.is_empty() {
+        return Err(report::Error::NotWaiting(run).into());
+    }
+    let decision = if approve { Decision::Allow } else { Decision::Deny };
+    for ask in open {
+        if let Some(plan) = plan.filter(|plan| *plan != ask.plan_digest) {
+            return Err(report::Error::OtherPlan { expected: plan, found: ask.plan_digest }.into());
+        }
+        output::say(&ask.render());
+        settle(&mut session, &ask, decision).await?;
+    }
+    follow(&mut session, Asks::Pause, &target, json).await.map(Follow::exit)
+}
+
+impl Wish {
+    pub(crate) fn beginning(
+        self,
+        target: &Target,
+        prompt: &str,
+        on_disconnect: Option<OnDisconnect>,
+    ) -> Result<Beginning, Error> {
+        let Self { workspace, task, model, max_model_tokens, max_tool_calls } = self;
+        let unfit = |what: &'static str, why: &dyn std::fmt::Display| report::Error::Unfit {
+            what,
+            why: why.to_string(),
+        };
+        let workspace = match workspace {
+            Some(workspace) => workspace,
+            None => target.only_workspace()?.ok_or(report::Error::NoWorkspace)?,
+        };
+        let budget = |what, number: Option<u64>| {
+            number.map(acp::Positive::try_from).transpose().map_err(|why| unfit(what, &why))
+        };
+        Ok(Beginning {
+            session: NewParams {
+                workspace: acp::Text::new(workspace).map_err(|why| unfit("--workspace", &why))?,
+                task_id: task
+                    .map(acp::TaskId::new)
+                    .transpose()
+                    .map_err(|why| unfit("--task", &why))?,
+                model: model
+                    .map(acp::Text::new)
+                    .transpose()
+                    .map_err(|why| unfit("--model", &why))?,
+                on_disconnect,
+            },
+            prompt: acp::Text::new(prompt).map_err(|why| unfit("the prompt", &why))?,
+            max_model_tokens: budget("--max-model-tokens", max_model_tokens)?,
+            max_tool_calls: budget("--max-tool-calls", max_tool_calls)?,
+        })
+    }
+}
+
+/// How following a run ended.
+struct Follow(Exit);
+
+impl Follow {
+    fn exit(self) -> Exit {
+        self.0
+    }
+}
+
+async fn follow(
+    session: &mut Session,
+    asks: Asks,
+    target: &Target,
+    json: bool,
+) -> Result<Follow, Error> {
+    let mut canceled = false;
+    loop {
+        let step = tokio::select! {
+            step = session.next() => step?,
+            () = interrupted(), if !canceled => {
+                canceled = true;
+                output::progress("canceling the run");
+                session.cancel().await?;
+                continue;
+            }
+        };
+        match (step, asks) {
+            (Step::Event { event, old: false, text: _ }, _) => {
+                if let Some(text) = render(&event) {
+                    output::say(&text);
+                }
+            }
+            (Step::Event { old: true, .. }, _) => {}
+            (Step::Ask(ask), Asks::Pause) => {
+                output::say(&ask.render());
+                return Ok(Follow(paused(session, &ask, target, json)?));
+            }
+            (Step::Ask(ask), Asks::Allow) => settle(session, &ask, Decision::Allow).await?,
+            (Step::Ask(ask), Asks::Deny) => settle(session, &ask, Decision::Deny).await?,
+            (Step::Ended(end), _) => return Ok(Follow(ended(session, &end, json)?)),
+        }
+    }
+}
+
+async fn settle(session: &mut Session, ask: &Ask, decision: Decision) -> Result<(), Error> {
+    let note = match decision {
+        Decision::Allow => None,
+        Decision::Deny => acp::Text::new("denied without a person at the terminal").ok(),
+    };
+    match session.answer(ask, decision, note).await? {
+        Answered::Accepted => {
+            output::progress(&format!("answered {} with {}", ask.permission_id, decision.as_str()))
+        }
+        Answered::Settled(how) => {
+            output::progress(&format!("{} is settled already: {how}", ask.permission_id))
+        }
+    }
+    Ok(())
+}
+
+/// How a run's end is told as an exit code.
+pub(crate) fn exit_of(end: &Ended) -> Exit {
+    match end.status {
+        event::AgentStatus::Completed => Exit::Done,
+        event::AgentStatus::Failed
+        | event::AgentStatus::Canceled
+        | event::AgentStatus::BudgetExceeded => Exit::Failed,
+    }
+}

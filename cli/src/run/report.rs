@@ -1,0 +1,149 @@
+//! How a run stands when its command ends: for a person, or as the document `run-result`.
+use event::{
+    AgentStatus, Digest, Usage,
+    id::{RunId, SessionId},
+};
+use serde::Serialize;
+
+use super::exit_of;
+use crate::{
+    error::{Exit, Explain},
+    escape, output,
+    session::{Ask, Ended, Session},
+    target::Target,
+};
+
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Error {
+    #[error("'{0}' is not a run id")]
+    NotARun(String),
+    #[error("run {0} does not wait for an approval")]
+    NotWaiting(RunId),
+    #[error("the plan that waits has the digest {found}, not {expected}")]
+    OtherPlan { expected: Digest, found: Digest },
+    #[error("{what} is not usable: {why}")]
+    Unfit { what: &'static str, why: String },
+    #[error("no workspace is named")]
+    NoWorkspace,
+}
+
+impl Explain for Error {
+    fn exit(&self) -> Exit {
+        match self {
+            Self::NotARun(_) | Self::Unfit { .. } | Self::NoWorkspace => Exit::Usage,
+            Self::NotWaiting(_) | Self::OtherPlan { .. } => Exit::Failed,
+        }
+    }
+
+    fn advice(&self) -> String {
+        match self {
+            Self::NotARun(_) => "give the id that 'harness run' printed",
+            Self::NotWaiting(_) => "nothing is to be answered; see it with 'harness audit query'",
+            Self::OtherPlan { .. } => "look at what waits now before you answer",
+            Self::Unfit { .. } => "correct it",
+            Self::NoWorkspace => "give --workspace NAME",
+        }
+        .to_owned()
+    }
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct RunResult<'a> {
+    session_id: SessionId,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    run_id: Option<RunId>,
+    status: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    output: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    steps: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tool_calls: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    note: Option<&'a str>,
+    usage: Usage,
+    pending_approvals: Vec<&'a Ask>,
+    /// The commands that go on, word for word.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    resume: Vec<Vec<String>>,
+}
+
+const KIND: &str = "run-result";
+
+/// The run waits, and so does not fail.
+pub(crate) fn paused(
+    session: &Session,
+    ask: &Ask,
+    target: &Target,
+    json: bool,
+) -> Result<Exit, output::Error> {
+    let go_on = |answer: &str| {
+        let words = ["harness".to_owned(), "resume".to_owned()].into_iter().chain(target.flags());
+        let run =
+            ask.run_id.or_else(|| session.run()).map(|run| run.to_string()).unwrap_or_default();
+        words
+            .chain([run, answer.to_owned(), "--plan".to_owned(), ask.plan_digest.to_string()])
+            .collect::<Vec<_>>()
+    };
+    let resume = vec![go_on("--approve"), go_on("--deny")];
+    if json {
+        let result = RunResult {
+            session_id: session.id(),
+            run_id: ask.run_id.or_else(|| session.run()),
+            status: "waiting_approval",
+            output: None,
+            steps: None,
+            tool_calls: None,
+            note: None,
+            usage: session.usage(),
+            pending_approvals: vec![ask],
+            resume,
+        };
+        output::document(KIND, &result)?;
+        return Ok(Exit::Done);
+    }
+    output::line_out("The run waits for your answer. Go on with one of:")?;
+    for words in resume {
+        output::line_out(&format!("  {}", escape::line(&manifest::exec_subject(&words))))?;
+    }
+    Ok(Exit::Done)
+}
+
+pub(crate) fn ended(session: &Session, end: &Ended, json: bool) -> Result<Exit, output::Error> {
+    let Ended { status, steps, tool_calls, note, output: text } = end;
+    if json {
+        let result = RunResult {
+            session_id: session.id(),
+            run_id: session.run(),
+            status: name(*status),
+            output: Some(text),
+            steps: Some(*steps),
+            tool_calls: Some(*tool_calls),
+            note: note.as_deref(),
+            usage: session.usage(),
+            pending_approvals: Vec::new(),
+            resume: Vec::new(),
+        };
+        output::document(KIND, &result)?;
+    } else if !text.is_empty() {
+        output::line_out(&escape::block(text))?;
+    }
+    if *status != AgentStatus::Completed {
+        let note = note.as_deref().map(|note| format!(": {note}")).unwrap_or_default();
+        output::progress(&format!(
+            "harness: the run ended as {}{note}; see it with 'harness audit query'",
+            name(*status)
+        ));
+    }
+    Ok(exit_of(end))
+}
+
+fn name(status: AgentStatus) -> &'static str {
+    match status {
+        AgentStatus::Completed => "completed",
+        AgentStatus::Failed => "failed",
+        AgentStatus::Canceled => "canceled",
+        AgentStatus::BudgetExceeded => "budget_exceeded",
+    }
+}

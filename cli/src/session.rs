@@ -1,0 +1,337 @@
+//! One session over one connection, as a client that answers asks. It checks everything that it is sent and stops at
+//! the first contradiction; it decides no ask itself.
+use std::{collections::VecDeque, sync::Arc, time::Duration};
+
+use acp::{
+    Attach, AttachAnswer, AttachParams, Cancel, CancelParams, ClientCapabilities, Code, Initialize,
+    InitializeParams, Method, NewParams, NewSession, Prompt, PromptAnswer, PromptParams, Respond,
+    RespondParams, SessionEvent,
+    client::{CallError, Client, Events},
+};
+use event::{
+    AgentStatus, AgentStopped, Data, Decision, Event, Usage,
+    id::{RunId, SessionId},
+};
+use futures::future::BoxFuture;
+use tokio::time::{Instant, sleep_until};
+
+mod ask;
+mod error;
+mod show;
+mod transcript;
+
+pub use ask::Ask;
+pub use error::Error;
+pub use show::render;
+pub use transcript::{Transcript, Violation};
+
+/// Between the event that ends a run and the answer to its prompt, or the other way round.
+const PAIR_LIMIT: Duration = Duration::from_secs(30);
+
+/// What a session brings next.
+#[derive(Debug)]
+pub enum Step {
+    /// `text` holds the event's bytes as they came; `old` ones were sent before this client attached.
+    Event {
+        event: Event,
+        text: String,
+        old: bool,
+    },
+    Ask(Ask),
+    Ended(Ended),
+}
+
+/// How a run ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ended {
+    pub status: AgentStatus,
+    pub steps: u32,
+    pub tool_calls: u32,
+    pub note: Option<String>,
+    pub output: String,
+}
+
+/// What became of an answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Answered {
+    Accepted,
+    /// Somebody else was first, or the ask has expired; the gateway's words.
+    Settled(String),
+}
+
+/// What a new session is for.
+#[derive(Debug, Clone)]
+pub struct Beginning {
+    pub session: NewParams,
+    pub prompt: acp::Content,
+    pub max_model_tokens: Option<acp::Positive>,
+    pub max_tool_calls: Option<acp::Positive>,
+}
+
+pub struct Session {
+    client: Arc<Client>,
+    events: Events,
+    transcript: Transcript,
+    /// Events up to here were there before this client.
+    old: Option<u64>,
+    waiting: VecDeque<Ask>,
+    prompt: Option<BoxFuture<'static, Result<PromptAnswer, CallError>>>,
+    answer: Option<PromptAnswer>,
+    stopped: Option<AgentStopped>,
+    pair_until: Option<Instant>,
+    usage: Usage,
+    text: String,
+    run: Option<RunId>,
+}
+
+impl std::fmt::Debug for Session {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Session({})", self.transcript.session())
+    }
+}
+
+impl Session {
+    /// Makes a session and starts its run.
+    pub async fn begin(connection: (Client, Events), beginning: Beginning) -> Result<Self, Error> {
+        let Beginning { session, prompt: content, max_model_tokens, max_tool_calls } = beginning;
+        let (client, events) = greet(connection).await?;
+        let answer = call::<NewSession>(&client, session).await?;
+        let session_id = answer.session_id;
+        let params = PromptParams {
+            session_id: session_id.into(),
+            content,
+            max_model_tokens,
+            max_tool_calls,
+        };
+        let speaker = Arc::clone(&client);
+        let mut session = Self::new(client, events, Transcript::new(session_id, None), None);
+        session.prompt = Some(Box::pin(async move { speaker.call::<Prompt>(params).await }));
+        Ok(session)
+    }
+
+    /// Joins the session of a run, with everything that it has said so far. What is still asked comes first.
+    pub async fn attach(connection: (Client, Events), to: AttachParams) -> Result<Self, Error> {
+        let (client, mut events) = greet(connection).await?;
+        let AttachAnswer { through_seq, open } =
+            call::<Attach>(&client, to.after(acp::Cursor::NONE)).await?;
+        let through = through_seq.seq().map(acp::Seq::get);
+        let Some(through) = through else { return Err(Error::NothingYet) };
+        let first = first_event(&client, &mut events).await?;
+        let mut session = Self::new(
+            client,
+            events,
+            Transcript::new(first.session_id, Some(through)),
+            Some(through),
+        );
+        for ask in &open {
+            let event = session.transcript.reopen(ask)?;
+            session.waiting.extend(Ask::of(&event));
+        }
+        session.note(&first)?;
+        Ok(session)
+    }
+
+    fn new(client: Arc<Client>, events: Events, transcript: Transcript, old: Option<u64>) -> Self {
+        Self {
+            client,
+            events,
+            transcript,
+            old,
+            waiting: VecDeque::new(),
+            prompt: None,
+            answer: None,
+            stopped: None,
+            pair_until: None,
+            usage: Usage { prompt_tokens: 0, completion_tokens: 0, total_tokens: 0 },
+            text: String::new(),
+            run: None,
+        }
+    }
+
+    #[must_use]
+    pub fn id(&self) -> SessionId {
+        self.transcript.session()
+    }
+
+    /// Known once the run has shown it.
+    #[must_use]
+    pub fn run(&self) -> Option<RunId> {
+        self.run
+    }
+
+    #[must_use]
+    pub fn usage(&self) -> Usage {
+        self.usage
+    }
+
+    /// What is still asked, without waiting.
+    pub fn open_asks(&mut self) -> Vec<Ask> {
+        self.waiting.drain(..).collect()
+    }
+
+    /// The next thing that happens. Cancel safe.
+    pub async fn next(&mut self) -> Result<Step, Error> {
+        loop {
+            while let Some(ask) = self.waiting.pop_front() {
+                if self.transcript.is_open(ask.permission_id) {
+                    return Ok(Step::Ask(ask));
+                }
+            }
+            if let Some(ended) = self.ended()? {
+                return Ok(Step::Ended(ended));
+            }
+            let until = self.pair_until.unwrap_or_else(|| Instant::now() + PAIR_LIMIT);
+            tokio::select! {
+                sent = self.events.next() => match sent {
+                    Some(sent) => {
+                        let (event, old) = self.note(&sent)?;
+                        return Ok(Step::Event { event, text: sent.event.get().to_owned(), old });
+                    }
+                    None => return Err(self.lost().await),
+                },
+                answer = answered(&mut self.prompt), if self.prompt.is_some() => {
+                    self.prompt = None;
+                    self.answer = Some(answer.map_err(|source| Error::call(Prompt::NAME, source))?);
+                    self.pair_until.get_or_insert_with(|| Instant::now() + PAIR_LIMIT);
+                }
+                () = sleep_until(until), if self.pair_until.is_some() => return Err(Error::HalfEnded),
+            }
+        }
+    }
+
+    /// Answers an ask under the digest of the plan that was shown.
+    pub async fn answer(
+        &mut self,
+        ask: &Ask,
+        decision: Decision,
+        note: Option<acp::Note>,
+    ) -> Result<Answered, Error> {
+        let params = RespondParams {
+            session_id: self.id().into(),
+            permission_id: ask.permission_id.into(),
+            decision: match decision {
+                Decision::Allow => acp::Decision::Allow,
+                Decision::Deny => acp::Decision::Deny,
+            },
+            note,
+            plan_digest: Some(ask.plan_digest),
+            scope: None,
+        };
+        match self.client.call::<Respond>(params).await {
+            Ok(_) => {
+                self.transcript.answered(ask.permission_id, decision);
+                Ok(Answered::Accepted)
+            }
+            Err(CallError::Refused(failure)) if failure.code == Code::PermissionResolved => {
+                Ok(Answered::Settled(failure.message().to_owned()))
+            }
+            Err(source) => Err(Error::call(Respond::NAME, source)),
+        }
+    }
+
+    /// Asks for the end of the run; whether there was one to end.
+    pub async fn cancel(&self) -> Result<bool, Error> {
+        let answer =
+            call::<Cancel>(&self.client, CancelParams { session_id: self.id().into() }).await?;
+        Ok(answer.canceled)
+    }
+
+    /// Says goodbye. A run that may go on without this client goes on.
+    pub async fn leave(self) {
+        let Self { client, prompt, .. } = self;
+        drop(prompt);
+        if let Some(client) = Arc::into_inner(client) {
+            client.close().await;
+        }
+    }
+
+    /// Checks an event and keeps what the end will be made of.
+    fn note(&mut self, sent: &SessionEvent) -> Result<(Event, bool), Error> {
+        let event = self.transcript.admit(sent)?;
+        let old = self.old.is_some_and(|through| sent.seq.get() <= through);
+        match &event.data {
+            Data::PermissionRequested(_) => {
+                let ask = Ask::of(&event);
+                self.run = ask.as_ref().and_then(|ask| ask.run_id).or(self.run);
+                if !old {
+                    self.waiting.extend(ask);
+                }
+            }
+            Data::AgentStarted(started) => {
+                self.run = RunId::parse(&started.agent_id).ok().or(self.run)
+            }
+            Data::ModelResponse(response) => {
+                let Usage { prompt_tokens, completion_tokens, total_tokens } = response.usage;
+                self.usage.prompt_tokens = self.usage.prompt_tokens.saturating_add(prompt_tokens);
+                self.usage.completion_tokens =
+                    self.usage.completion_tokens.saturating_add(completion_tokens);
+                self.usage.total_tokens = self.usage.total_tokens.saturating_add(total_tokens);
+                self.text = response.text.clone().unwrap_or_default();
+            }
+            Data::AgentStopped(stopped) => {
+                self.stopped = Some(stopped.clone());
+                self.pair_until.get_or_insert_with(|| Instant::now() + PAIR_LIMIT);
+            }
+            _ => {}
+        }
+        Ok((event, old))
+    }
+
+    /// The end, once both of its signs are here. A client that attached has only one to wait for.
+    fn ended(&self) -> Result<Option<Ended>, Error> {
+        let Some(stopped) = &self.stopped else { return Ok(None) };
+        if self.prompt.is_some() {
+            return Ok(None);
+        }
+        if let Some(answer) = &self.answer {
+            self.transcript.finish(answer.status)?;
+        }
+        let AgentStopped { status, steps, tool_calls, note, agent_id: _ } = stopped.clone();
+        let output = self
+            .answer
+            .as_ref()
+            .map_or_else(|| self.text.clone(), |answer| answer.final_text.as_str().to_owned());
+        Ok(Some(Ended { status, steps, tool_calls, note, output }))
+    }
+
+    async fn lost(&self) -> Error {
+        Error::Lost { session: self.id(), source: self.client.closed().await }
+    }
+}
+
+async fn answered(
+    prompt: &mut Option<BoxFuture<'static, Result<PromptAnswer, CallError>>>,
+) -> Result<PromptAnswer, CallError> {
+    match prompt {
+        Some(prompt) => prompt.await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn greet((client, events): (Client, Events)) -> Result<(Arc<Client>, Events), Error> {
+    let text = |text: &str| acp::Text::new(text).map_err(Error::Text);
+    let params = InitializeParams {
+        protocol_version: text(acp::PROTOCOL_VERSION)?,
+        client_name: text("harness")?,
+        client_version: Some(acp::Text::new(env!("CARGO_PKG_VERSION")).map_err(Error::Text)?),
+        capabilities: ClientCapabilities { streaming: true, permissioning: true, sessions: true },
+    };
+    let client = Arc::new(client);
+    let answer = call::<Initialize>(&client, params).await?;
+    match answer.capabilities.sessions {
+        true => Ok((client, events)),
+        false => Err(Error::NoSessions),
+    }
+}
+
+async fn call<M: Method>(client: &Client, params: M::Params) -> Result<M::Answer, Error> {
+    client.call::<M>(params).await.map_err(|source| Error::call(M::NAME, source))
+}
+
+async fn first_event(client: &Client, events: &mut Events) -> Result<SessionEvent, Error> {
+    match tokio::time::timeout(PAIR_LIMIT, events.next()).await {
+        Ok(Some(event)) => Ok(event),
+        Ok(None) => Err(Error::Gone(client.closed().await)),
+        Err(_) => Err(Error::NothingYet),
+    }
+}

@@ -1,0 +1,79 @@
+//! Events as lines for a person. Everything in them is untrusted and escaped here; nothing is decided here.
+use event::{Data, Event};
+
+use crate::escape::{block, json, line};
+
+/// One event, or `None` where a person learns nothing from it.
+#[must_use]
+pub fn render(event: &Event) -> Option<String> {
+    let text = match &event.data {
+        Data::SessionCreated(data) => format!("session {}", data.session_id),
+        Data::AgentStarted(data) => format!("started with model {}", line(&data.model)),
+        Data::AgentStopped(data) => {
+            let note =
+                data.note.as_deref().map(|note| format!(": {}", line(note))).unwrap_or_default();
+            format!(
+                "ended {:?} after {} steps and {} tool calls{note}",
+                data.status, data.steps, data.tool_calls
+            )
+        }
+        Data::ModelResponse(data) => {
+            return data.text.as_deref().filter(|text| !text.is_empty()).map(said);
+        }
+        Data::ToolCall(data) => format!("calls {} {}", line(&data.tool), json(&data.input)),
+        Data::ToolResult(data) => match &data.error {
+            None => format!("{} is done", line(&data.tool)),
+            Some(error) => format!(
+                "{} failed: {}: {}",
+                line(&data.tool),
+                line(&error.code),
+                line(&error.message)
+            ),
+        },
+        Data::ToolOutcomeUnknown(data) => {
+            format!("nobody knows whether the call happened: {}", line(&data.reason))
+        }
+        Data::TaskUpdated(data) => format!("task {:?}", data.phase),
+        Data::BudgetWarning(data) => format!("{}% of {:?} used", data.pct, data.metric),
+        Data::PolicyDecision(data) => {
+            let subject = data
+                .subject
+                .as_deref()
+                .map(|subject| format!(" {}", line(subject)))
+                .unwrap_or_default();
+            let rule = data
+                .rule_id
+                .as_deref()
+                .map(|rule| format!(" by {}", line(rule)))
+                .unwrap_or_default();
+            format!("rule says {} to {}{subject}{rule}", data.effect.as_str(), line(&data.action))
+        }
+        Data::PermissionRequested(data) => format!("waits for permission {}", data.permission_id),
+        Data::PermissionResolved(data) => {
+            let by = data.by.as_deref().map(|by| format!(" by {}", line(by))).unwrap_or_default();
+            format!(
+                "permission {}: {} ({}){by}",
+                data.permission_id,
+                data.decision.as_str(),
+                data.source.as_str()
+            )
+        }
+        Data::CallOutput(data) => return Some(block(data.text.trim_end_matches('\n'))),
+        Data::SandboxStarted(data) => format!("container {} runs", line(&data.container_name)),
+        Data::SandboxStopped(data) => format!("container {} is gone", line(&data.container_name)),
+        Data::RunRecorded(data) => format!("recorded at {}", line(&data.report_path)),
+        Data::Failure(data) => format!("error {}: {}", line(&data.code), line(&data.message)),
+        Data::ModelRequest(_)
+        | Data::MessageDelta(_)
+        | Data::GrantIssued(_)
+        | Data::ReceiptSigned(_)
+        | Data::CallStarted(_)
+        | Data::CallFinished(_)
+        | Data::CallRefused(_) => return None,
+    };
+    Some(format!("- {text}"))
+}
+
+fn said(text: &str) -> String {
+    format!("model: {}", block(text))
+}

@@ -1,0 +1,121 @@
+//! `up`: a mesh in the foreground. One line on stdout says that it is ready; a signal ends all of it.
+use std::path::PathBuf;
+
+use crate::{
+    Error,
+    error::Exit,
+    mesh::{self, Isolation, Mesh, Options},
+    output,
+    run::interrupted,
+};
+
+const EXAMPLES: &str = "\
+Examples:
+  harness up --state ./mesh --script turns.yaml --workspace demo=./project --manifest task.yaml
+  harness up --state ./mesh --models models.toml --workspace app=/srv/app --manifest task.yaml
+  harness up --state ./mesh
+
+The last one starts again what the directory remembers. As root, each service has its own uid.
+Stop it with Ctrl-C or SIGTERM.";
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// Directory of everything that is kept; made when it is not there
+    #[arg(long, value_name = "DIR")]
+    state: PathBuf,
+
+    /// Offer a model that plays this script, under NAME or as 'scripted'
+    #[arg(long, value_name = "[NAME=]FILE", value_parser = script)]
+    script: Vec<(String, PathBuf)>,
+
+    /// Offer the models of this file
+    #[arg(long, value_name = "FILE")]
+    models: Option<PathBuf>,
+
+    /// Let sessions work on the directory DIR under NAME
+    #[arg(long, value_name = "NAME=DIR", value_parser = workspace)]
+    workspace: Vec<(String, PathBuf)>,
+
+    /// Offer a reviewed manifest; the first is the default
+    #[arg(long, value_name = "FILE")]
+    manifest: Vec<PathBuf>,
+
+    /// Socket of the container engine
+    #[arg(long, value_name = "PATH")]
+    engine_socket: Option<PathBuf>,
+
+    /// Run all services under your own uid, also as root
+    #[arg(long)]
+    one_uid: bool,
+}
+
+pub(crate) async fn up(args: Args) -> Result<Exit, Error> {
+    let Args { state, script, models, workspace, manifest, engine_socket, one_uid } = args;
+    let options = Options {
+        engine: engine_socket,
+        isolation: one_uid.then_some(Isolation::OneUid),
+        workspaces: workspace,
+        manifests: manifest,
+        scripts: script,
+        models,
+        progress: output::progress,
+        ..Options::new(mesh::beside_this_program()?)
+    };
+    let mut mesh = Mesh::create(&state, &options)?;
+    if mesh.isolation() == Isolation::OneUid {
+        output::progress("warning: all services run under one uid; run as root to keep them apart");
+    }
+    let ready = tokio::select! {
+        ready = mesh.start() => ready?,
+        () = interrupted() => return end(mesh).await,
+    };
+    output::document("ready", &ready)?;
+    tokio::select! {
+        died = mesh.died() => {
+            mesh.stop().await?;
+            Err(died.into())
+        }
+        () = interrupted() => end(mesh).await,
+    }
+}
+
+/// In order; a second signal ends it at once, because dropping a mesh does.
+async fn end(mut mesh: Mesh) -> Result<Exit, Error> {
+    output::progress("stopping");
+    tokio::select! {
+        stopped = mesh.stop() => stopped?,
+        () = interrupted() => output::progress("stopping at once"),
+    }
+    Ok(Exit::Done)
+}
+
+fn workspace(text: &str) -> Result<(String, PathBuf), mesh::Argument> {
+    match text.split_once('=') {
+        Some((name, dir)) if !dir.is_empty() => Ok((name.to_owned(), dir.into())),
+        Some(_) | None => Err(mesh::Argument::NotNamed(text.to_owned())),
+    }
+}
+
+/// A file whose path holds an equals sign is not taken apart: a name has no slash.
+#[expect(clippy::unnecessary_wraps, reason = "the signature is clap's")]
+fn script(text: &str) -> Result<(String, PathBuf), mesh::Argument> {
+    Ok(match text.split_once('=') {
+        Some((name, file)) if !name.contains('/') => (name.to_owned(), file.into()),
+        Some(_) | None => ("scripted".to_owned(), text.into()),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_come_before_the_first_equals_sign() {
+        assert_eq!(workspace("demo=/a=b").unwrap(), ("demo".to_owned(), "/a=b".into()));
+        assert_eq!(script("fast=x.yaml").unwrap(), ("fast".to_owned(), "x.yaml".into()));
+        assert_eq!(script("./a=b.yaml").unwrap(), ("scripted".to_owned(), "./a=b.yaml".into()));
+        assert!(workspace("demo").is_err());
+        assert!(workspace("demo=").is_err());
+    }
+}

@@ -1,0 +1,395 @@
+//! The built program: exit codes, one line per failure, nothing half done, nothing left running.
+use std::{
+    fs,
+    io::{BufRead as _, BufReader, Write as _},
+    net::TcpListener,
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
+    process::{Child, Command, Output, Stdio},
+    time::{Duration, Instant},
+};
+
+const HARNESS: &str = env!("CARGO_BIN_EXE_harness");
+
+fn harness(args: &[&str]) -> Output {
+    Command::new(HARNESS).args(args).stdin(Stdio::null()).output().unwrap()
+}
+
+/// The exit code and the one line that a failure leaves on stderr.
+fn failure(args: &[&str]) -> (i32, String) {
+    let Output { status, stdout, stderr } = harness(args);
+    let said = String::from_utf8(stderr).unwrap();
+    assert_eq!(said.lines().count(), 1, "{args:?}: {said}");
+    assert!(said.starts_with("harness: ") && said.contains("; "), "{args:?}: {said}");
+    assert!(stdout.is_empty(), "{args:?}");
+    (status.code().unwrap(), said)
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+fn mode(path: &Path) -> u32 {
+    fs::metadata(path).unwrap().permissions().mode() & 0o7777
+}
+
+#[test]
+fn help_is_not_a_failure() {
+    for args in
+        [vec!["--help"], vec!["up", "--help"], vec!["pki", "issue", "--help"], vec!["--version"]]
+    {
+        let Output { status, stdout, stderr } = harness(&args);
+        assert_eq!((status.code(), stderr.len()), (Some(0), 0), "{args:?}");
+        assert!(!stdout.is_empty());
+    }
+    assert!(String::from_utf8(harness(&["run", "--help"]).stdout).unwrap().contains("Examples:"));
+}
+
+#[test]
+fn a_command_line_that_does_not_fit_is_usage() {
+    let absent = "/nowhere/at/all";
+    for args in [
+        vec!["--unknown"],
+        vec!["frobnicate"],
+        vec!["up"],
+        vec!["up", "--state", "x", "--frob"],
+        vec!["up", "--state", "x", "--workspace", "demo"],
+        vec!["run", "prompt"],
+        vec!["run", "--state", absent, "prompt"],
+        vec!["run", "--gateway", "wss://h", "prompt"],
+        vec!["run", "--state", absent, "--yes", "--no-hold", "prompt"],
+        vec!["resume", "--state", absent, "run"],
+        vec!["resume", "--state", absent, "run", "--approve", "--deny"],
+        vec!["resume", "--state", absent, "not-a-run", "--approve"],
+        vec!["connect", "--state", absent],
+        vec!["connect", "--state", absent, "prompt"],
+        vec!["audit", "query", "--state", absent],
+        vec!["audit", "verify"],
+        vec!["audit", "verify", "--state", absent, "--head", "x"],
+        vec!["manifest", "validate"],
+        vec!["manifest", "validate", absent],
+        vec![
+            "token",
+            "create",
+            "--tokens-file",
+            "t",
+            "--tenant",
+            "a",
+            "--subject",
+            "b",
+            "--role",
+            "king",
+            "--expires",
+            "1d",
+        ],
+        vec![
+            "token",
+            "create",
+            "--tokens-file",
+            "t",
+            "--tenant",
+            "a",
+            "--subject",
+            "b",
+            "--role",
+            "viewer",
+            "--expires",
+            "1",
+        ],
+        vec!["pki", "init", "--dir", "p", "--trust-domain", "*"],
+        vec!["pki", "issue", "--dir", absent, "--out", "o", "auditor", "ada"],
+        vec!["pki", "issue", "--dir", absent, "--out", "o", "svc", "king-svc"],
+    ] {
+        let (code, said) = failure(&args);
+        assert_eq!(code, 2, "{args:?}: {said}");
+    }
+}
+
+#[test]
+fn addresses_that_leak_or_lead_astray_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let token = dir.path().join("token");
+    fs::write(&token, "opaque").unwrap();
+    for url in [
+        "ws://10.0.0.1:80",
+        "wss://me:pw@127.0.0.1:1",
+        "wss://127.0.0.1:1/?token=pw",
+        "http://127.0.0.1:1",
+    ] {
+        let args = [
+            "connect",
+            "--gateway",
+            url,
+            "--token-file",
+            text(&token),
+            "--workspace",
+            "w",
+            "hello",
+        ];
+        let (code, said) = failure(&args);
+        assert_eq!(code, 2, "{said}");
+        assert!(!said.contains("pw"), "{said}");
+    }
+}
+
+#[test]
+fn unreachable_and_foreign_peers_are_failures() {
+    let dir = tempfile::tempdir().unwrap();
+    let token = dir.path().join("token");
+    fs::write(&token, "opaque").unwrap();
+    let run = |url: &str| {
+        failure(&[
+            "run",
+            "--gateway",
+            url,
+            "--token-file",
+            text(&token),
+            "--workspace",
+            "w",
+            "hello",
+        ])
+    };
+    let (code, said) = run("ws://127.0.0.1:1");
+    assert_eq!(code, 1);
+    assert!(said.contains("harness up"), "{said}");
+
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("ws://{}", listener.local_addr().unwrap());
+    let other = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        stream.write_all(b"SSH-2.0-Other\r\n\r\n").unwrap();
+        let mut rest = String::new();
+        drop(BufReader::new(stream).read_line(&mut rest));
+    });
+    assert_eq!(run(&url).0, 1);
+    other.join().unwrap();
+}
+
+#[test]
+fn an_authority_issues_private_files_and_overwrites_nothing() {
+    let home = tempfile::tempdir().unwrap();
+    let (dir, out) = (home.path().join("pki"), home.path().join("ada"));
+    let init = ["pki", "init", "--dir", text(&dir), "--trust-domain", "harness.example"];
+    assert!(harness(&init).status.success());
+    assert_eq!(failure(&init).0, 2);
+    let issue = ["pki", "issue", "--dir", text(&dir), "--out", text(&out), "auditor", "ada"];
+    assert!(harness(&issue).status.success());
+    let before = fs::read(out.join("tls.key")).unwrap();
+    assert_eq!(failure(&issue).0, 2);
+    assert_eq!(fs::read(out.join("tls.key")).unwrap(), before);
+    assert_eq!((mode(&out), mode(&out.join("tls.key")), mode(&dir)), (0o700, 0o600, 0o700));
+    let place = home.path().join("x");
+    let odd = ["pki", "issue", "--dir", text(&dir), "--out", text(&place), "auditor", "a/b"];
+    assert_eq!(failure(&odd).0, 2);
+    let long = [
+        "pki",
+        "issue",
+        "--days",
+        "400",
+        "--dir",
+        text(&dir),
+        "--out",
+        text(&place),
+        "auditor",
+        "a",
+    ];
+    assert_eq!(failure(&long).0, 2);
+    assert!(!place.exists());
+}
+
+#[test]
+fn a_token_is_printed_once_and_kept_by_digest() {
+    let home = tempfile::tempdir().unwrap();
+    let file = home.path().join("tokens.toml");
+    let create = |expires: &'static str| {
+        vec![
+            "token",
+            "create",
+            "--tenant",
+            "local",
+            "--subject",
+            "ada",
+            "--role",
+            "operator",
+            "--expires",
+            expires,
+        ]
+    };
+    let with_file = |mut args: Vec<&'static str>, path: &'static str| {
+        args.extend(["--tokens-file", path]);
+        args
+    };
+    let path: &'static str = text(&file).to_owned().leak();
+    let minted = harness(&with_file(create("90d"), path));
+    assert!(minted.status.success());
+    let token = String::from_utf8(minted.stdout).unwrap();
+    assert!(token.starts_with("hns_") && token.ends_with('\n'));
+    assert!(!fs::read_to_string(&file).unwrap().contains(token.trim()));
+    assert_eq!(mode(&file), 0o600);
+    assert_eq!(failure(&with_file(create("366d"), path)).0, 2);
+    assert_eq!(failure(&with_file(create("0s"), path)).0, 2);
+}
+
+#[test]
+fn every_fault_of_a_manifest_is_told_with_its_place() {
+    let home = tempfile::tempdir().unwrap();
+    let file = home.path().join("task.yaml");
+    fs::write(&file, "id: Wrong Id\ntitle: t\nfrob: 1\n").unwrap();
+    let Output { status, stdout, stderr } = harness(&["manifest", "validate", text(&file)]);
+    let said = String::from_utf8(stderr).unwrap();
+    assert_eq!((status.code(), stdout.len()), (Some(2), 0));
+    assert!(said.lines().count() >= 3, "{said}");
+    assert!(said.lines().next().unwrap().starts_with(&format!("{}:1:", text(&file))), "{said}");
+    assert!(said.lines().last().unwrap().starts_with("harness: "), "{said}");
+
+    let json = harness(&["manifest", "validate", "--json", text(&file)]);
+    let document: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
+    assert_eq!(
+        (document["schemaVersion"].as_u64(), document["kind"].as_str()),
+        (Some(1), Some("manifest-validation"))
+    );
+    assert_eq!(document["ok"].as_bool(), Some(false));
+}
+
+#[test]
+fn an_absent_engine_blocks_and_is_named() {
+    let Output { status, stdout, stderr } =
+        harness(&["doctor", "--engine-socket", "/nowhere.sock", "--json"]);
+    assert_eq!(status.code(), Some(3));
+    let document: serde_json::Value = serde_json::from_slice(&stdout).unwrap();
+    assert_eq!(
+        (document["kind"].as_str(), document["ok"].as_bool()),
+        (Some("doctor"), Some(false))
+    );
+    let engine = document["checks"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|check| check["name"] == "engine")
+        .unwrap();
+    assert_eq!(engine["status"], "fail");
+    assert!(engine["found"].as_str().unwrap().contains("/nowhere.sock"));
+    assert!(String::from_utf8(stderr).unwrap().starts_with("harness: "));
+}
+
+/// The program with five services beside it that do what `script` says.
+fn installed(home: &Path, script: &str) -> PathBuf {
+    fs::set_permissions(home, fs::Permissions::from_mode(0o711)).unwrap();
+    let dir = home.join("bin");
+    fs::create_dir(&dir).unwrap();
+    let program = dir.join("harness");
+    fs::copy(HARNESS, &program).unwrap();
+    for service in ["gateway", "agent-svc", "sandbox-svc", "model-svc", "audit-svc"] {
+        let path = dir.join(service);
+        fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    fs::create_dir(home.join("work")).unwrap();
+    fs::write(home.join("turns.yaml"), "script: []\n").unwrap();
+    fs::write(home.join("engine"), "").unwrap();
+    program
+}
+
+fn up(program: &Path, home: &Path) -> Command {
+    let mut command = Command::new(program);
+    let workspace = format!("demo={}", text(&home.join("work")));
+    command.args([
+        "up",
+        "--state",
+        text(&home.join("state")),
+        "--script",
+        text(&home.join("turns.yaml")),
+    ]);
+    command.args(["--workspace", &workspace, "--engine-socket", text(&home.join("engine"))]);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+#[test]
+fn up_without_its_services_says_which_is_missing_and_makes_nothing() {
+    let home = tempfile::tempdir().unwrap();
+    let program = installed(home.path(), "exit 0");
+    fs::remove_file(home.path().join("bin/model-svc")).unwrap();
+    let Output { status, stdout, stderr } = up(&program, home.path()).output().unwrap();
+    assert_eq!((status.code(), stdout.len()), (Some(1), 0));
+    assert!(String::from_utf8(stderr).unwrap().contains("model-svc is not beside this program"));
+    assert!(!home.path().join("state").exists());
+}
+
+#[test]
+fn up_ends_with_the_words_of_the_service_that_ended() {
+    let home = tempfile::tempdir().unwrap();
+    let script = r#"case $0 in */audit-svc) echo "harness-audit-svc: no room; make some" >&2; exit 2;; esac; exec sleep 600"#;
+    let program = installed(home.path(), script);
+    let Output { status, stdout, stderr } = up(&program, home.path()).output().unwrap();
+    let said = String::from_utf8(stderr).unwrap();
+    assert_eq!((status.code(), stdout.len()), (Some(1), 0), "{said}");
+    let last = said.lines().last().unwrap();
+    assert!(last.starts_with("harness: audit-svc ended with exit code 2"), "{said}");
+    assert!(last.contains("no room; make some"), "{said}");
+}
+
+/// Starts `up` whose services never become ready, and waits until all five run.
+fn waiting(home: &Path) -> (Child, Vec<u32>) {
+    let program = installed(home, "exec sleep 600");
+    let child = up(&program, home).spawn().unwrap();
+    let until = Instant::now() + Duration::from_secs(30);
+    loop {
+        let pids = fs::read_to_string(home.join("state/pids")).unwrap_or_default();
+        let pids: Vec<u32> = pids.lines().map(|line| line.parse().unwrap()).collect();
+        if pids.len() == 5 && pids.iter().all(|pid| comm(*pid) == "sleep") {
+            return (child, pids);
+        }
+        assert!(Instant::now() < until, "the services did not start");
+        std::thread::yield_now();
+    }
+}
+
+fn comm(pid: u32) -> String {
+    fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default().trim().to_owned()
+}
+
+/// Gone, or dead and not yet reaped by whoever inherited it.
+fn is_over(pid: u32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with('Z')) || comm(pid) != "sleep"
+}
+
+fn all_over(pids: &[u32]) {
+    let until = Instant::now() + Duration::from_secs(30);
+    while !pids.iter().all(|pid| is_over(*pid)) {
+        assert!(Instant::now() < until, "services outlive 'up'");
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn services_do_not_outlive_up_even_when_it_is_killed() {
+    let home = tempfile::tempdir().unwrap();
+    let (mut child, pids) = waiting(home.path());
+    child.kill().unwrap();
+    child.wait().unwrap();
+    all_over(&pids);
+}
+
+#[test]
+fn a_signal_ends_all_of_it_and_is_no_failure() {
+    let home = tempfile::tempdir().unwrap();
+    let (child, pids) = waiting(home.path());
+    let pid = rustix::process::Pid::from_raw(child.id().cast_signed()).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    let Output { status, stdout, .. } = child.wait_with_output().unwrap();
+    assert_eq!((status.code(), stdout.len()), (Some(0), 0));
+    all_over(&pids);
+}
+
+#[test]
+fn one_state_directory_serves_one_mesh() {
+    let home = tempfile::tempdir().unwrap();
+    let (mut child, _) = waiting(home.path());
+    let second = up(&home.path().join("bin/harness"), home.path()).output().unwrap();
+    assert_eq!(second.status.code(), Some(1));
+    assert!(String::from_utf8(second.stderr).unwrap().contains("used by another 'harness up'"));
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
