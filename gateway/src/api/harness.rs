@@ -38,13 +38,13 @@ enum End {
     ByPeer(Option<u16>),
     /// Without a word from either side.
     Gone,
-    /// The writer has told the peer already.
-    Slow,
+    /// The writer stopped; it knows why, and tells the peer if it can.
+    Unwritten,
 }
 
 impl From<Closing> for End {
     fn from(_: Closing) -> Self {
-        Self::Gone
+        Self::Unwritten
     }
 }
 
@@ -110,35 +110,49 @@ async fn converse(
         opening: 0,
         unanswered: 0,
     };
-    let end = connection.run(&mut reader, &mut writing, fed_queue, done_queue, shutdown).await;
-    let (code, reason) = match end {
-        End::Farewell(Farewell { code, reason }) => (Some(code), reason),
-        End::ByPeer(code) => (code, ""),
-        // What could not be written any more has its reason in how writing ended.
-        End::Gone | End::Slow => {
-            let slow =
-                end == End::Slow || matches!(writing.join_next().await, Some(Ok(Written::Slow)));
-            if slow {
+    let end = connection.run(&mut reader, fed_queue, done_queue, shutdown).await;
+    part(end, out, writing, reader).await
+}
+
+/// Says goodbye as far as the peer can still hear it, and returns the code that it is told.
+async fn part<R: AsyncRead + Unpin>(
+    end: End,
+    out: Outbound,
+    mut writing: JoinSet<Written>,
+    mut reader: Reader<R>,
+) -> u16 {
+    const NO_CODE: u16 = 1005;
+    const CUT: u16 = 1006;
+    match end {
+        End::Gone => CUT,
+        End::Unwritten => match writing.join_next().await {
+            Some(Ok(Written::Slow)) => {
                 reader.hear_out().await;
-                return Farewell::SLOW.code;
+                Farewell::SLOW.code
             }
-            return 1006;
-        }
-    };
-    if out.close(code, reason).await.is_ok() {
-        drop(out);
-        if let (Some(Ok(Written::Farewell)), End::Farewell(_)) = (writing.join_next().await, end) {
-            reader.hear_out().await;
+            _ => CUT,
+        },
+        End::ByPeer(code) => match out.close(code, "").await {
+            Ok(()) => {
+                writing.join_next().await;
+                code.unwrap_or(NO_CODE)
+            }
+            Err(Closing) => CUT,
+        },
+        End::Farewell(Farewell { code, reason }) => {
+            let said = out.close(Some(code), reason).await.is_ok();
+            if said && matches!(writing.join_next().await, Some(Ok(Written::Farewell))) {
+                reader.hear_out().await;
+            }
+            code
         }
     }
-    code.unwrap_or(1005)
 }
 
 impl Connection {
     async fn run<R: AsyncRead + Unpin>(
         mut self,
         reader: &mut Reader<R>,
-        writing: &mut JoinSet<Written>,
         mut fed: mpsc::Receiver<Fed>,
         mut done: mpsc::Receiver<Done>,
         shutdown: CancellationToken,
@@ -146,7 +160,7 @@ impl Connection {
         let keepalive = self.desk.limits.keepalive;
         let mut tick = interval(keepalive);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut heard = Instant::now();
+        let (mut heard, writer) = (Instant::now(), self.out.clone());
         loop {
             let handled = tokio::select! {
                 incoming = reader.next() => {
@@ -159,10 +173,7 @@ impl Connection {
                     true => Err(End::Gone),
                     false => self.look_after().await,
                 },
-                written = writing.join_next() => Err(match written {
-                    Some(Ok(Written::Slow)) => End::Slow,
-                    _ => End::Gone,
-                }),
+                () = writer.closed() => Err(End::Unwritten),
                 () = shutdown.cancelled() => Err(End::Farewell(Farewell::GOING_AWAY)),
             };
             if let Err(end) = handled {

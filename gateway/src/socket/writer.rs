@@ -58,6 +58,11 @@ impl Outbound {
         self.queue.send(Queued::Farewell(close_payload(code, reason))).await.map_err(|_| Closing)
     }
 
+    /// Returns once nothing more is written.
+    pub(crate) async fn closed(&self) {
+        self.queue.closed().await;
+    }
+
     async fn frame(
         &self,
         opcode: OpCode,
@@ -115,6 +120,7 @@ impl<W: AsyncWrite + Unpin> Writer<W> {
             match written {
                 Ok(()) => {}
                 Err(Stopped::Stalled(rest)) => {
+                    self.take_no_more();
                     let payload = close_payload(Some(Farewell::SLOW.code), Farewell::SLOW.reason);
                     return self.say_goodbye(rest, payload, Written::Slow).await;
                 }
@@ -122,6 +128,14 @@ impl<W: AsyncWrite + Unpin> Writer<W> {
             }
         }
         Written::Broken
+    }
+
+    /// Whoever waits for room learns at once that there will be none.
+    fn take_no_more(&mut self) {
+        self.queue.close();
+        while let Ok(unsent) = self.queue.try_recv() {
+            drop(unsent);
+        }
     }
 
     async fn write(&mut self, mut bytes: impl Buf + Send + 'static) -> Result<(), Stopped> {
