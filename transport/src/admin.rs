@@ -60,7 +60,8 @@ impl Admin {
             };
             match accepted {
                 Ok((tcp, _)) => {
-                    let (context, metrics, shutdown) = (self.context.clone(), self.metrics, shutdown.clone());
+                    let (context, metrics, shutdown) =
+                        (self.context.clone(), self.metrics, shutdown.clone());
                     tracker.spawn(async move { converse(tcp, context, metrics, shutdown).await });
                 }
                 Err(error) => {
@@ -94,7 +95,11 @@ async fn converse(
     }
 }
 
-fn answer(request: &Request<Incoming>, context: &Context, metrics: &PrometheusHandle) -> Response<Full<Bytes>> {
+fn answer(
+    request: &Request<Incoming>,
+    context: &Context,
+    metrics: &PrometheusHandle,
+) -> Response<Full<Bytes>> {
     match (request.method(), request.uri().path()) {
         (&Method::GET, "/livez") => text(StatusCode::OK, "alive\n".to_owned()),
         (&Method::GET, "/readyz") => readiness(context),
@@ -102,7 +107,9 @@ fn answer(request: &Request<Incoming>, context: &Context, metrics: &PrometheusHa
             gauge!("harness_tls_material_age_seconds").set(context.material.age().as_secs_f64());
             text(StatusCode::OK, metrics.render())
         }
-        (&Method::GET, _) => text(StatusCode::NOT_FOUND, "see /livez, /readyz and /metrics\n".to_owned()),
+        (&Method::GET, _) => {
+            text(StatusCode::NOT_FOUND, "see /livez, /readyz and /metrics\n".to_owned())
+        }
         _ => text(StatusCode::METHOD_NOT_ALLOWED, "only GET\n".to_owned()),
     }
 }
@@ -117,7 +124,9 @@ fn readiness(context: &Context) -> Response<Full<Bytes>> {
     }
     match missing.is_empty() {
         true => text(StatusCode::OK, "ready\n".to_owned()),
-        false => text(StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {}\n", missing.join(", "))),
+        false => {
+            text(StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {}\n", missing.join(", ")))
+        }
     }
 }
 

@@ -61,7 +61,8 @@ impl Table {
     /// row with a caller, and each row a method. The health service is added.
     pub fn new(rows: &[Row], descriptors: &[u8], services: &[&str]) -> Result<Self, Mismatch> {
         let mut expected = methods(descriptors, services)?;
-        expected.extend(methods(tonic_health::pb::FILE_DESCRIPTOR_SET, &["grpc.health.v1.Health"])?);
+        expected
+            .extend(methods(tonic_health::pb::FILE_DESCRIPTOR_SET, &["grpc.health.v1.Health"])?);
         let mut missing = expected.clone();
         let mut unknown = Vec::new();
         let mut joined = HashMap::new();
@@ -105,7 +106,9 @@ pub fn methods(descriptors: &[u8], services: &[&str]) -> Result<BTreeSet<String>
         for service in &file.service {
             let name = format!("{}.{}", file.package(), service.name());
             if absent.remove(name.as_str()) || services.contains(&name.as_str()) {
-                found.extend(service.method.iter().map(|method| format!("/{name}/{}", method.name())));
+                found.extend(
+                    service.method.iter().map(|method| format!("/{name}/{}", method.name())),
+                );
             }
         }
     }
@@ -128,7 +131,9 @@ pub enum Mismatch {
         service: String,
     },
     /// Methods and rows differ.
-    #[error("the method table does not fit: without a row {missing:?}; without a method, without a caller or twice {wrong:?}")]
+    #[error(
+        "the method table does not fit: without a row {missing:?}; without a method, without a caller or twice {wrong:?}"
+    )]
     Rows {
         /// Methods that nobody may call because no row says who.
         missing: Vec<String>,

@@ -38,3 +38,31 @@ pub(crate) fn find<'a, T: Error + 'static>(error: &'a (dyn Error + 'static)) -> 
     }
     None
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("cannot start")]
+    struct Outer(#[source] io::Error);
+
+    #[derive(Debug, PartialEq, thiserror::Error)]
+    #[error("the key is broken")]
+    struct Inner;
+
+    #[test]
+    fn an_error_and_its_causes_are_one_line_and_no_text_stands_twice() {
+        assert_eq!(
+            Chain(&Outer(io::Error::other(Inner))).to_string(),
+            "cannot start: the key is broken"
+        );
+        assert_eq!(Chain(&Inner).to_string(), "the key is broken");
+    }
+
+    #[test]
+    fn a_cause_is_found_inside_the_wrapper_that_hides_it() {
+        assert_eq!(find::<Inner>(&Outer(io::Error::other(Inner))), Some(&Inner));
+        assert_eq!(find::<Inner>(&Outer(io::ErrorKind::NotFound.into())), None);
+    }
+}

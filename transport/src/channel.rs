@@ -3,31 +3,33 @@
 mod body;
 mod dial;
 mod endpoint;
+mod link;
 
 use std::{error::Error as StdError, sync::Arc, task, time::Duration};
 
 use futures::future::BoxFuture;
-use http::{HeaderMap, Request, Response, Uri};
-use tonic::{Status, TimeoutExpired, body::Body, transport::Channel};
-use tonic_health::pb::{HealthCheckRequest, health_check_response::ServingStatus, health_client::HealthClient};
-use tower::ServiceExt as _;
-
-use self::{body::Timed, dial::Dialer};
-pub use self::endpoint::{Endpoint, NotAnEndpoint};
-use crate::{
-    Chain, Code, Context, Fault, Public, Service, chain::find, deadline, deadline::Deadline, leaf::Unidentified, status,
-    to_status, trace,
+use http::{
+    HeaderMap, Request, Response, Uri,
+    uri::{Authority, Scheme},
+};
+use tonic::{Status, body::Body};
+use tonic_health::pb::{
+    HealthCheckRequest, health_check_response::ServingStatus, health_client::HealthClient,
 };
 
-const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(20);
-const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
+pub use self::endpoint::{Endpoint, NotAnEndpoint};
+use self::{body::Timed, dial::Dialer, link::Link};
+use crate::{
+    Chain, Code, Context, Fault, Public, Service, chain::find, deadline, deadline::Deadline,
+    leaf::Unidentified, status, to_status, trace,
+};
 
 /// Give this to a generated client's `new`. Calls fail with a reason of the domain `transport` when the peer cannot be
 /// reached or is not who it should be.
 #[derive(Clone, Debug)]
 pub struct PeerChannel {
     peer: Arc<Target>,
-    channel: Channel,
+    link: Arc<Link>,
 }
 
 /// Whom a channel wants to reach.
@@ -38,18 +40,11 @@ struct Target {
 }
 
 /// A channel to `expect` at `endpoint`. It connects when first used and again after a loss, each time with the material that
-/// is then in force. Call it inside the runtime.
+/// is then in force.
 pub fn connect(context: &Context, endpoint: &Endpoint, expect: Service) -> PeerChannel {
     let peer = Arc::new(Target { endpoint: endpoint.clone(), expect });
     let dialer = Dialer::new(context.material.clone(), endpoint.clone(), expect);
-    // The dialer decides where the connection goes; the library only wants some authority.
-    let channel = Channel::builder(Uri::from_static("http://peer"))
-        .origin(Uri::from_static("https://peer"))
-        .http2_keep_alive_interval(KEEPALIVE_INTERVAL)
-        .keep_alive_timeout(KEEPALIVE_TIMEOUT)
-        .keep_alive_while_idle(true)
-        .connect_with_connector_lazy(tower::service_fn(move |_: Uri| dialer.clone().dial()));
-    PeerChannel { peer, channel }
+    PeerChannel { peer, link: Arc::new(Link::new(dialer)) }
 }
 
 impl PeerChannel {
@@ -85,26 +80,35 @@ impl tower::Service<Request<Body>> for PeerChannel {
         task::Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, request: Request<Body>) -> Self::Future {
-        let (peer, channel) = (self.peer.clone(), self.channel.clone());
+    fn call(&mut self, mut request: Request<Body>) -> Self::Future {
+        let Self { peer, link } = self.clone();
         // Read here and not in the future, which may run on another task.
         let deadline = bind(request.headers());
-        let mut request = request;
         trace::inject(request.headers_mut());
         if let Some(deadline) = deadline {
             deadline.write(request.headers_mut());
         }
+        address(&mut request);
         Box::pin(async move {
-            let answered = within(deadline, channel.oneshot(request)).await;
+            let answered = within(deadline, link.send(request)).await;
             let mut response = match answered {
                 Some(Ok(response)) => response,
-                Some(Err(error)) => return Err(to_status(&peer.failure(What::of(&error)))),
+                Some(Err(what)) => return Err(to_status(&peer.failure(what))),
                 None => return Err(to_status(&peer.failure(What::Deadline))),
             };
             status::sound(response.headers_mut());
             Ok(response.map(|body| Body::new(Timed::new(body, peer, deadline))))
         })
     }
+}
+
+/// HTTP/2 wants a scheme and some authority; where the connection goes is the dialer's to know.
+fn address(request: &mut Request<Body>) {
+    let mut parts = std::mem::take(request.uri_mut()).into_parts();
+    parts.scheme = Some(Scheme::HTTPS);
+    parts.authority = Some(Authority::from_static("peer"));
+    // The path is the generated client's, or the default.
+    *request.uri_mut() = Uri::from_parts(parts).unwrap_or_default();
 }
 
 /// The deadline of an onward request: its own, and never later than that of the request being served.
@@ -153,17 +157,14 @@ enum What {
 
 impl What {
     fn of(error: &(dyn StdError + 'static)) -> Self {
-        if find::<TimeoutExpired>(error).is_some() {
-            return Self::Deadline;
-        }
         let text = Chain(error).to_string();
         if find::<Unidentified>(error).is_some() {
             return Self::NotTrusted(text);
         }
         match find::<rustls::Error>(error) {
             Some(rustls::Error::AlertReceived(_)) => Self::RefusedUs(text),
-            Some(_) => Self::NotTrusted(text),
-            None => Self::Unreachable(text),
+            Some(rustls::Error::InvalidCertificate(_)) => Self::NotTrusted(text),
+            _ => Self::Unreachable(text),
         }
     }
 }
@@ -174,7 +175,9 @@ impl Public for Failure {
     fn code(&self) -> Code {
         match self.what {
             What::Deadline => Code::DeadlineExceeded,
-            What::NotServing | What::RefusedUs(_) | What::NotTrusted(_) | What::Unreachable(_) => Code::Unavailable,
+            What::NotServing | What::RefusedUs(_) | What::NotTrusted(_) | What::Unreachable(_) => {
+                Code::Unavailable
+            }
         }
     }
 

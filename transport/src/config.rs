@@ -83,7 +83,10 @@ fn material_fault(service: Service, args: &Args) -> Option<String> {
 }
 
 /// The material of a process that is `service` and nobody else.
-pub(crate) fn open(service: Service, args: &Args) -> Result<std::sync::Arc<Material>, material::Error> {
+pub(crate) fn open(
+    service: Service,
+    args: &Args,
+) -> Result<std::sync::Arc<Material>, material::Error> {
     let material = Material::open(&args.tls_dir, args.trust_domain.clone())?;
     match material.identity() {
         Identity::Service { service: found, .. } if found == service => Ok(material),
@@ -96,7 +99,8 @@ pub fn duration(text: &str) -> Result<Duration, NotADuration> {
     let digits = text.find(|c: char| !c.is_ascii_digit()).ok_or(NotADuration(()))?;
     let (number, unit) = text.split_at(digits);
     let number: u64 = number.parse().map_err(|_| NotADuration(()))?;
-    let seconds = |each: u64| number.checked_mul(each).map(Duration::from_secs).ok_or(NotADuration(()));
+    let seconds =
+        |each: u64| number.checked_mul(each).map(Duration::from_secs).ok_or(NotADuration(()));
     match unit {
         "ms" => Ok(Duration::from_millis(number)),
         "s" => seconds(1),
@@ -130,5 +134,5 @@ fn config_flag(args: &[OsString]) -> Option<PathBuf> {
     None
 }
 
-#[cfg(all(test, feature = "issue"))]
+#[cfg(test)]
 mod tests;

@@ -125,7 +125,9 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn an_onward_request_never_gets_more_than_is_left() {
-        let of = |request: &tonic::Request<()>| Deadline::of(&request.metadata().clone().into_headers()).unwrap();
+        let of = |request: &tonic::Request<()>| {
+            Deadline::of(&request.metadata().clone().into_headers()).unwrap()
+        };
         let alone = request((), Duration::from_secs(9));
         assert_eq!(of(&alone).map(Deadline::left), Some(Duration::from_secs(9)));
 

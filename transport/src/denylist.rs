@@ -42,20 +42,25 @@ impl DenyList {
 
     pub(crate) fn names(&self, uri: &str, serial_hex: &str) -> bool {
         self.uris.contains(uri)
-            || (!self.serials.is_empty() && serial(serial_hex).is_some_and(|it| self.serials.contains(&it)))
+            || (!self.serials.is_empty()
+                && serial(serial_hex).is_some_and(|it| self.serials.contains(&it)))
     }
 }
 
 /// A serial number in the one form that is compared: lower-case hex without separators or leading zeros.
 fn serial(text: &str) -> Option<String> {
-    let digits: String = text.chars().filter(|c| *c != ':').collect::<String>().to_ascii_lowercase();
-    let fits = !digits.is_empty() && digits.len() <= 64 && digits.chars().all(|c| c.is_ascii_hexdigit());
+    let digits: String =
+        text.chars().filter(|c| *c != ':').collect::<String>().to_ascii_lowercase();
+    let fits =
+        !digits.is_empty() && digits.len() <= 64 && digits.chars().all(|c| c.is_ascii_hexdigit());
     fits.then(|| digits.trim_start_matches('0').to_owned())
 }
 
 /// A line that is no entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("denylist line {line} is neither a SPIFFE id of this trust domain nor a serial number in hex")]
+#[error(
+    "denylist line {line} is neither a SPIFFE id of this trust domain nor a serial number in hex"
+)]
 pub struct Error {
     line: usize,
     #[source]

@@ -79,7 +79,8 @@ impl Gate {
         };
         let mut request = request.map(Body::new);
         request.extensions_mut().insert(peer.clone());
-        let mut ended: BoxFuture<'static, Ended> = Box::pin(self.clone().ended(peer, method, deadline));
+        let mut ended: BoxFuture<'static, Ended> =
+            Box::pin(self.clone().ended(peer, method, deadline));
         let work = deadline::serving(deadline, self.routes.clone().call(request));
         let answered = tokio::select! {
             biased;
@@ -112,7 +113,12 @@ impl Gate {
     }
 
     /// Waits for whatever may end a request from outside.
-    async fn ended(self: Arc<Self>, peer: Peer, method: &'static str, deadline: Option<Deadline>) -> Ended {
+    async fn ended(
+        self: Arc<Self>,
+        peer: Peer,
+        method: &'static str,
+        deadline: Option<Deadline>,
+    ) -> Ended {
         let end = match self.endless.contains(method) {
             true => &self.stopping,
             false => &self.draining,

@@ -68,9 +68,15 @@ fn of_tls(error: &TlsError) -> &'static str {
 fn of_certificate(error: &CertificateError) -> &'static str {
     match error {
         CertificateError::Expired | CertificateError::ExpiredContext { .. } => "expired",
-        CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => "not_valid_yet",
+        CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
+            "not_valid_yet"
+        }
         CertificateError::UnknownIssuer => "unknown_issuer",
-        CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. } => "wrong_purpose",
+        // Also an issuer that only bears the name of ours.
+        CertificateError::BadSignature => "bad_signature",
+        CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. } => {
+            "wrong_purpose"
+        }
         _ => "certificate",
     }
 }

@@ -70,7 +70,8 @@ impl FromStr for TrustDomain {
 
     /// Lower-case letters, digits, `.`, `-` and `_`, at most 255 of them; never empty and never a pattern.
     fn from_str(text: &str) -> Result<Self, Malformed> {
-        let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '.' | '-' | '_');
+        let fits =
+            |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '.' | '-' | '_');
         match text.is_empty() || text.len() > 255 || !text.chars().all(fits) {
             true => Err(Malformed::TrustDomain),
             false => Ok(Self(text.to_owned())),
@@ -127,7 +128,9 @@ impl Identity {
     /// The SPIFFE id of this identity in `domain`.
     pub fn uri(&self, domain: &TrustDomain) -> String {
         match self {
-            Self::Service { service, instance } => format!("spiffe://{domain}/svc/{service}/{instance}"),
+            Self::Service { service, instance } => {
+                format!("spiffe://{domain}/svc/{service}/{instance}")
+            }
             Self::Client { tenant, name } => format!("spiffe://{domain}/client/{tenant}/{name}"),
             Self::Auditor { name } => format!("spiffe://{domain}/auditor/{name}"),
         }
@@ -174,7 +177,9 @@ pub enum Malformed {
     #[error("the id belongs to another trust domain")]
     OtherTrustDomain,
     /// None of the roles that may authenticate.
-    #[error("the id names no role; expected svc/<service>/<instance>, client/<tenant>/<name> or auditor/<name>")]
+    #[error(
+        "the id names no role; expected svc/<service>/<instance>, client/<tenant>/<name> or auditor/<name>"
+    )]
     Role,
     /// A receipt-signing certificate, which never authenticates.
     #[error("the id may only sign receipts, never authenticate")]

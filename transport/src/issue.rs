@@ -11,8 +11,8 @@ use std::{
 };
 
 use rcgen::{
-    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
-    KeyUsagePurpose, PKCS_ECDSA_P256_SHA256, PKCS_ED25519, SanType,
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
+    Issuer, KeyPair, KeyUsagePurpose, PKCS_ECDSA_P256_SHA256, PKCS_ED25519, SanType,
 };
 use time::{Duration, OffsetDateTime};
 
@@ -98,10 +98,16 @@ impl LeafSpec {
         let mut params = CertificateParams::default();
         params.distinguished_name = named(&self.common_name);
         let uris = self.uri_sans.iter().map(|uri| Ok(SanType::URI(uri.as_str().try_into()?)));
-        let hosts = self.dns_sans.iter().map(|host| Ok(SanType::DnsName(host.as_str().try_into()?)));
+        let hosts =
+            self.dns_sans.iter().map(|host| Ok(SanType::DnsName(host.as_str().try_into()?)));
         let addrs = self.ip_sans.iter().map(|addr| Ok(SanType::IpAddress(*addr)));
-        params.subject_alt_names = uris.chain(hosts).chain(addrs).collect::<Result<_, rcgen::Error>>()?;
-        params.is_ca = if self.is_ca { IsCa::Ca(BasicConstraints::Constrained(0)) } else { IsCa::ExplicitNoCa };
+        params.subject_alt_names =
+            uris.chain(hosts).chain(addrs).collect::<Result<_, rcgen::Error>>()?;
+        params.is_ca = if self.is_ca {
+            IsCa::Ca(BasicConstraints::Constrained(0))
+        } else {
+            IsCa::ExplicitNoCa
+        };
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.extended_key_usages = self.ekus.iter().map(purpose).collect();
         params.use_authority_key_identifier_extension = true;
@@ -169,7 +175,10 @@ impl Authority {
     pub fn intermediate(&self, common_name: &str) -> Result<Self, Error> {
         let key = KeyPair::generate()?;
         let params = ca_params(common_name, 0, Duration::days(365));
-        Ok(Self { cert_pem: params.signed_by(&key, &self.issuer)?.pem(), issuer: Issuer::new(params, key) })
+        Ok(Self {
+            cert_pem: params.signed_by(&key, &self.issuer)?.pem(),
+            issuer: Issuer::new(params, key),
+        })
     }
 
     /// The issuer as it was kept: its certificate and its key.
@@ -233,7 +242,12 @@ fn write_private(path: &Path, text: &str) -> Result<(), Error> {
     let failed = |source| Error::Write { file: path.display().to_string(), source };
     let fresh = path.with_extension("new");
     let write = || -> io::Result<()> {
-        let mut file = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&fresh)?;
+        let mut file = fs::OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(&fresh)?;
         file.write_all(text.as_bytes())?;
         file.sync_all()?;
         fs::rename(&fresh, path)

@@ -4,10 +4,7 @@ use rustls_pki_types::CertificateDer;
 use time::OffsetDateTime;
 use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
 
-use crate::{
-    Identity, Peer, TrustDomain,
-    identity::Malformed,
-};
+use crate::{Identity, Peer, TrustDomain, identity::Malformed};
 
 /// What a leaf says.
 #[derive(Clone, Debug)]
@@ -18,8 +15,12 @@ pub(crate) struct Leaf {
 }
 
 impl Leaf {
-    pub(crate) fn read(der: &CertificateDer<'_>, domain: &TrustDomain) -> Result<Self, Unidentified> {
-        let (_, certificate) = X509Certificate::from_der(der).map_err(|_| Unidentified::Unreadable)?;
+    pub(crate) fn read(
+        der: &CertificateDer<'_>,
+        domain: &TrustDomain,
+    ) -> Result<Self, Unidentified> {
+        let (_, certificate) =
+            X509Certificate::from_der(der).map_err(|_| Unidentified::Unreadable)?;
         if certificate.is_ca() {
             return Err(Unidentified::Issuer);
         }
@@ -42,10 +43,12 @@ pub(crate) fn is_issuer(der: &CertificateDer<'_>) -> bool {
 /// SPIFFE: exactly one URI among the alternative names; with two, which one counts would be the reader's choice.
 fn only_uri<'a>(certificate: &X509Certificate<'a>) -> Result<&'a str, Unidentified> {
     let names = certificate.subject_alternative_name().map_err(|_| Unidentified::Unreadable)?;
-    let mut uris = names.into_iter().flat_map(|names| &names.value.general_names).filter_map(|name| match name {
-        GeneralName::URI(uri) => Some(*uri),
-        _ => None,
-    });
+    let mut uris = names.into_iter().flat_map(|names| &names.value.general_names).filter_map(
+        |name| match name {
+            GeneralName::URI(uri) => Some(*uri),
+            _ => None,
+        },
+    );
     let uri = uris.next().ok_or(Unidentified::NoUri)?;
     match uris.next() {
         None => Ok(uri),

@@ -1,10 +1,11 @@
 //! Accepts TLS connections: a bounded number of handshakes at once, each with a time limit, each refusal counted and logged.
 
-use std::{io, net::SocketAddr, sync::Arc, time::Duration};
+use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use metrics::counter;
 use rustls::ServerConfig;
 use tokio::{
+    io::AsyncWriteExt as _,
     net::{TcpListener, TcpStream},
     sync::{OwnedSemaphorePermit, Semaphore},
 };
@@ -16,6 +17,8 @@ use crate::{Chain, handshake::Failed, server::Error};
 
 const HANDSHAKE_LIMIT: Duration = Duration::from_secs(5);
 const HANDSHAKES_AT_ONCE: usize = 64;
+/// For a refused peer to read why.
+const LINGER: Duration = Duration::from_millis(500);
 /// After `accept` fails for want of file descriptors, trying at once again would only burn time.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
@@ -56,7 +59,8 @@ impl Listener {
         Fut: Future<Output = ()> + Send + 'static,
     {
         while let Some((tcp, peer, permit)) = self.next(&stopping).await {
-            let (config, each, stopping, flag) = (config(), each.clone(), stopping.clone(), self.flag);
+            let (config, each, stopping, flag) =
+                (config(), each.clone(), stopping.clone(), self.flag);
             tracker.spawn(async move {
                 match stopping.run_until_cancelled(shake(tcp, config)).await {
                     Some(Ok(stream)) => {
@@ -92,12 +96,25 @@ impl Listener {
     }
 }
 
-async fn shake(tcp: TcpStream, config: Option<Arc<ServerConfig>>) -> Result<TlsStream<TcpStream>, Failed> {
+async fn shake(
+    tcp: TcpStream,
+    config: Option<Arc<ServerConfig>>,
+) -> Result<TlsStream<TcpStream>, Failed> {
     let config = config.ok_or(Failed::NoIssuers)?;
     tcp.set_nodelay(true).map_err(Failed::from)?;
     let wanted = config.alpn_protocols.clone();
-    let shaken = tokio::time::timeout(HANDSHAKE_LIMIT, TlsAcceptor::from(config).accept(tcp));
-    let stream = shaken.await.map_err(|_| Failed::TimedOut)?.map_err(|error: io::Error| Failed::from(error))?;
+    let shaken = tokio::time::timeout(
+        HANDSHAKE_LIMIT,
+        TlsAcceptor::from(config).accept(tcp).into_fallible(),
+    );
+    let stream = match shaken.await {
+        Ok(Ok(stream)) => stream,
+        Ok(Err((error, tcp))) => {
+            linger(tcp).await;
+            return Err(error.into());
+        }
+        Err(_) => return Err(Failed::TimedOut),
+    };
     // A client that offers no protocol at all is let through by TLS itself.
     match stream.get_ref().1.alpn_protocol() {
         Some(protocol) if wanted.iter().any(|it| it == protocol) => Ok(stream),
@@ -105,8 +122,20 @@ async fn shake(tcp: TcpStream, config: Option<Arc<ServerConfig>>) -> Result<TlsS
     }
 }
 
+/// A socket that is closed with bytes unread resets the connection, and the alert that says why would be lost on its way.
+async fn linger(mut tcp: TcpStream) {
+    let unread = async {
+        tcp.shutdown().await?;
+        tokio::io::copy(&mut tcp, &mut tokio::io::sink()).await
+    };
+    if let Ok(Err(error)) = tokio::time::timeout(LINGER, unread).await {
+        debug!(error = %Chain(&error), "refused peer is gone");
+    }
+}
+
 pub(crate) fn report(listener: &'static str, peer: SocketAddr, failed: &Failed) {
     let reason = failed.label();
-    counter!("harness_tls_handshake_failures_total", "listener" => listener, "reason" => reason).increment(1);
+    counter!("harness_tls_handshake_failures_total", "listener" => listener, "reason" => reason)
+        .increment(1);
     warn!(listener, %peer, reason, error = %Chain(failed), "tls handshake refused");
 }

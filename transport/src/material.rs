@@ -16,8 +16,8 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-pub use self::pem::Pem;
 use self::keys::Keys;
+pub use self::pem::Pem;
 use crate::{Chain, Identity, Peer, Service, TrustDomain, denylist::DenyList, tls::Admits};
 
 /// Certificates, key, trusted issuers and the deny list of one process.
@@ -72,8 +72,12 @@ impl Material {
         gauge!("harness_tls_reload_failing").set(if result.is_err() { 1.0 } else { 0.0 });
         match &result {
             Ok(Reload::Unchanged) => {}
-            Ok(Reload::Changed) => info!(identity = %self.keys.load().leaf.peer.uri, "tls material changed"),
-            Err(error) => warn!(error = %Chain(error), "tls material cannot be reloaded, the last good stays in force"),
+            Ok(Reload::Changed) => {
+                info!(identity = %self.keys.load().leaf.peer.uri, "tls material changed");
+            }
+            Err(error) => {
+                warn!(error = %Chain(error), "tls material cannot be reloaded, the last good stays in force");
+            }
         }
         result
     }
@@ -195,7 +199,8 @@ impl Material {
                 _ = hangup.recv() => {}
             }
             let material = self.clone();
-            if let Err(error) = tokio::task::spawn_blocking(move || material.reload().is_ok()).await {
+            if let Err(error) = tokio::task::spawn_blocking(move || material.reload().is_ok()).await
+            {
                 warn!(error = %Chain(&error), "tls material was not reloaded");
             }
         }
@@ -275,7 +280,9 @@ pub enum Error {
     #[error("tls.crt was not issued by an issuer in ca.crt; replace all files together")]
     Untrusted(#[source] rustls::Error),
     /// Somebody else's certificate.
-    #[error("tls.crt belongs to {uri}, not to an instance of {service}; issue one for this service")]
+    #[error(
+        "tls.crt belongs to {uri}, not to an instance of {service}; issue one for this service"
+    )]
     WrongService {
         /// Whose it is.
         uri: String,
@@ -299,5 +306,5 @@ pub enum Error {
     Unusable(#[source] crate::tls::Unusable),
 }
 
-#[cfg(all(test, feature = "issue"))]
+#[cfg(test)]
 mod tests;

@@ -33,7 +33,7 @@ impl Readiness {
         let mut changes = self.0.subscribe();
         // The sender lives in `self`, so that waiting cannot fail.
         if changes.wait_for(|all| all.values().all(|holds| *holds)).await.is_err() {
-            std::future::pending().await
+            std::future::pending::<()>().await;
         }
     }
 

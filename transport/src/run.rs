@@ -1,13 +1,16 @@
 //! The life of a process: configuration, telemetry, bind, serve until a signal, drain within a limit. It decides exit codes, nothing else.
 
-use std::{error::Error as StdError, io, net::SocketAddr, pin::pin, process::ExitCode, time::Duration};
+use std::{
+    error::Error as StdError, io, net::SocketAddr, pin::pin, process::ExitCode, time::Duration,
+};
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use crate::{
-    Chain, Context, Exit, Service, Validate, admin::Admin, config, material, server, telemetry, telemetry::Telemetry,
+    Chain, Context, Exit, Service, Validate, admin::Admin, config, material, server, telemetry,
+    telemetry::Telemetry,
 };
 
 /// A service that has its addresses and can be served.
@@ -19,7 +22,10 @@ pub trait Bound: Send + 'static {
     fn addrs(&self) -> Vec<(&'static str, SocketAddr)>;
 
     /// Serves until `shutdown`, then ends in good order within the context's limit.
-    fn serve(self, shutdown: CancellationToken) -> impl Future<Output = Result<(), Self::Error>> + Send;
+    fn serve(
+        self,
+        shutdown: CancellationToken,
+    ) -> impl Future<Output = Result<(), Self::Error>> + Send;
 }
 
 /// Beyond the drain limit, for what a service has to close after its last request.
@@ -50,7 +56,10 @@ where
 fn end(service: Service, exit: Exit) -> ExitCode {
     match exit {
         Exit::Done(text) => {
-            #[expect(clippy::print_stdout, reason = "help and the verdict of --check-config are what was asked for")]
+            #[expect(
+                clippy::print_stdout,
+                reason = "help and the verdict of --check-config are what was asked for"
+            )]
             {
                 print!("{text}");
             }
@@ -70,7 +79,11 @@ fn say(line: &str) {
     eprintln!("{line}");
 }
 
-fn run<C, B, E, F>(service: Service, config: C, bind: impl FnOnce(C, Context) -> F) -> Result<(), Failure>
+fn run<C, B, E, F>(
+    service: Service,
+    config: C,
+    bind: impl FnOnce(C, Context) -> F,
+) -> Result<(), Failure>
 where
     C: Validate,
     B: Bound,
@@ -81,7 +94,10 @@ where
     if rustls::crypto::ring::default_provider().install_default().is_err() {
         warn!("a crypto provider is installed already");
     }
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(Failure::Runtime)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(Failure::Runtime)?;
     let result = runtime.block_on(Box::pin(observed(service, config, bind)));
     runtime.shutdown_timeout(CLOSING);
     result
@@ -127,7 +143,8 @@ where
     let context = Context::new(config::open(service, &args)?, args.drain_timeout);
     let mut stop = Stop::listen()?;
     let hangup = signal(SignalKind::hangup()).map_err(Failure::Signals)?;
-    let watch = context.material.clone().watch(args.tls_reload_interval, hangup, context.shutdown.clone());
+    let watch =
+        context.material.clone().watch(args.tls_reload_interval, hangup, context.shutdown.clone());
     context.tracker.spawn(watch);
 
     // Probes are answered from before `bind` until after the drain.
@@ -233,7 +250,9 @@ enum Failure {
     Serve(Box<dyn StdError + Send + Sync>),
     #[error("it stopped serving without being asked to")]
     Ended,
-    #[error("requests or tasks were still open at the drain limit; raise --drain-timeout if they need longer")]
+    #[error(
+        "requests or tasks were still open at the drain limit; raise --drain-timeout if they need longer"
+    )]
     Slow,
     #[error("stopped at once by a second signal")]
     Hurried,

@@ -11,13 +11,14 @@ use tonic::{body::Body, server::NamedService, service::Routes};
 use tonic_health::{ServingStatus, server::HealthReporter};
 use tracing::{info, warn};
 
-pub use self::public::PublicListener;
 use self::connection::Connections;
+pub use self::public::PublicListener;
 use crate::{
     Context,
     authz::{HEALTH_WATCH, Table},
     gate::Gate,
     listener::Listener,
+    tasks::Tasks,
     tls::Admits,
 };
 
@@ -141,8 +142,8 @@ impl Listening {
         let Self { context, gate, health, names, age, listeners } = self;
         let connections = Connections::new(gate.clone(), age);
         // Also when this future is dropped: no connection outlives its server.
-        let _cut = connections.cut.clone().drop_guard();
-        let tracker = connections.tracker.clone();
+        let Tasks { tracker, cut } = connections.tasks.clone();
+        let _cut = cut.clone().drop_guard();
         tracker.spawn(report_health(context.clone(), health, names, gate.stopping.clone()));
         let accepting = listeners.into_iter().map(|(admits, listener)| {
             let material = context.material.clone();
@@ -150,13 +151,18 @@ impl Listening {
         });
         join_all(accepting).await;
         gate.stopping.cancel();
-        drain(&tracker, &gate.draining, &connections.cut, context.drain_timeout).await;
+        drain(&tracker, &gate.draining, &cut, context.drain_timeout).await;
         Ok(())
     }
 }
 
 /// Lets requests go on for half of `limit`, ends them in good order for the other half, then cuts.
-async fn drain(tracker: &TaskTracker, draining: &CancellationToken, cut: &CancellationToken, limit: Duration) {
+async fn drain(
+    tracker: &TaskTracker,
+    draining: &CancellationToken,
+    cut: &CancellationToken,
+    limit: Duration,
+) {
     tracker.close();
     if tokio::time::timeout(limit / 2, tracker.wait()).await.is_ok() {
         return;
@@ -178,7 +184,8 @@ async fn report_health(
 ) {
     let mut changes = context.ready.subscribe();
     loop {
-        let ready = changes.borrow_and_update().values().all(|holds| *holds) && !stopping.is_cancelled();
+        let ready =
+            changes.borrow_and_update().values().all(|holds| *holds) && !stopping.is_cancelled();
         let status = if ready { ServingStatus::Serving } else { ServingStatus::NotServing };
         for name in names.iter().copied().chain([""]) {
             health.set_service_status(name, status).await;
@@ -197,7 +204,9 @@ async fn report_health(
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The address is taken or not ours.
-    #[error("cannot listen on {addr} (--{flag}); choose an address that is free and belongs to this host")]
+    #[error(
+        "cannot listen on {addr} (--{flag}); choose an address that is free and belongs to this host"
+    )]
     Listen {
         /// The flag that named it.
         flag: &'static str,

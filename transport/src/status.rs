@@ -129,7 +129,13 @@ pub fn to_status<E: Public>(error: &E) -> Status {
     status(error.code(), error.reason(), E::DOMAIN, message, error.retry_after())
 }
 
-fn status(code: Code, reason: &str, domain: &str, message: String, retry_after: Option<Duration>) -> Status {
+fn status(
+    code: Code,
+    reason: &str,
+    domain: &str,
+    message: String,
+    retry_after: Option<Duration>,
+) -> Status {
     let mut details = ErrorDetails::new();
     details.set_error_info(reason, domain, HashMap::new());
     if retry_after.is_some() {
@@ -155,7 +161,9 @@ pub struct Fault {
 impl From<Status> for Fault {
     fn from(status: Status) -> Self {
         let code = Code::from(status.code());
-        let reason = status.get_details_error_info().map_or_else(|| default_reason(&status), |info| info.reason);
+        let reason = status
+            .get_details_error_info()
+            .map_or_else(|| default_reason(&status), |info| info.reason);
         let retry_after = status.get_details_retry_info().and_then(|info| info.retry_delay);
         Self { code, reason, message: status.message().to_owned(), retry_after }
     }

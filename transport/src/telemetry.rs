@@ -10,7 +10,11 @@ use opentelemetry_sdk::{
     error::OTelSdkError,
     trace::{Sampler, SdkTracerProvider},
 };
-use tracing_subscriber::{EnvFilter, Layer, layer::SubscriberExt as _, util::{SubscriberInitExt as _, TryInitError}};
+use tracing_subscriber::{
+    EnvFilter, Layer,
+    layer::SubscriberExt as _,
+    util::{SubscriberInitExt as _, TryInitError},
+};
 
 use crate::{Args, Service, args::LogFormat};
 
@@ -35,7 +39,9 @@ pub(crate) fn start(service: Service, args: &Args) -> Result<Telemetry, Error> {
     let provider = provider(service, args)?;
     let tracer = provider.tracer("harness");
     let lines = match args.log_format {
-        LogFormat::Json => tracing_subscriber::fmt::layer().json().with_writer(std::io::stderr).boxed(),
+        LogFormat::Json => {
+            tracing_subscriber::fmt::layer().json().with_writer(std::io::stderr).boxed()
+        }
         LogFormat::Text => tracing_subscriber::fmt::layer().with_writer(std::io::stderr).boxed(),
     };
     tracing_subscriber::registry()
@@ -48,18 +54,27 @@ pub(crate) fn start(service: Service, args: &Args) -> Result<Telemetry, Error> {
 
 /// What the operator asked for; what it says about a target stands over ours.
 pub(crate) fn filter(text: &str) -> Result<EnvFilter, Error> {
-    let all = QUIET.into_iter().chain(text.split(',')).filter(|it| !it.is_empty()).collect::<Vec<_>>().join(",");
+    let all = QUIET
+        .into_iter()
+        .chain(text.split(','))
+        .filter(|it| !it.is_empty())
+        .collect::<Vec<_>>()
+        .join(",");
     Ok(EnvFilter::builder().parse(all)?)
 }
 
 /// Trace ids are made also when nothing is exported, so that log lines of one request can be found in every service.
 fn provider(service: Service, args: &Args) -> Result<SdkTracerProvider, Error> {
-    let resource = Resource::builder_empty().with_service_name(format!("harness-{service}")).build();
+    let resource =
+        Resource::builder_empty().with_service_name(format!("harness-{service}")).build();
     let builder = SdkTracerProvider::builder().with_resource(resource);
     let Some(endpoint) = &args.otlp_endpoint else {
-        return Ok(builder.with_sampler(Sampler::ParentBased(Box::new(Sampler::AlwaysOff))).build());
+        return Ok(builder
+            .with_sampler(Sampler::ParentBased(Box::new(Sampler::AlwaysOff)))
+            .build());
     };
-    let exporter = SpanExporter::builder().with_tonic().with_endpoint(endpoint.to_string()).build()?;
+    let exporter =
+        SpanExporter::builder().with_tonic().with_endpoint(endpoint.to_string()).build()?;
     let sampler = Sampler::ParentBased(Box::new(Sampler::AlwaysOn));
     Ok(builder.with_sampler(sampler).with_batch_exporter(exporter).build())
 }
@@ -77,7 +92,8 @@ pub(crate) fn recorder() -> Result<&'static PrometheusHandle, Error> {
     if let Some(handle) = RECORDER.get() {
         return Ok(handle);
     }
-    let builder = PrometheusBuilder::new().set_buckets_for_metric(Matcher::Suffix("_seconds".to_owned()), &SECONDS)?;
+    let builder = PrometheusBuilder::new()
+        .set_buckets_for_metric(Matcher::Suffix("_seconds".to_owned()), &SECONDS)?;
     let recorder = builder.build_recorder();
     let handle = recorder.handle();
     Ok(RECORDER.get_or_init(|| {

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use rustls::{
-    CertificateError, ClientConfig, DigitallySignedStruct, DistinguishedName, Error as TlsError, OtherError,
-    RootCertStore, ServerConfig, SignatureScheme,
+    CertificateError, ClientConfig, DigitallySignedStruct, DistinguishedName, Error as TlsError,
+    OtherError, RootCertStore, ServerConfig, SignatureScheme,
     client::{
         Resumption,
         danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
@@ -39,7 +39,8 @@ pub(crate) enum Admits {
 impl Admits {
     fn admits(self, identity: &Identity) -> bool {
         match (self, identity) {
-            (Self::Services, Identity::Service { .. }) | (Self::Auditors, Identity::Auditor { .. }) => true,
+            (Self::Services, Identity::Service { .. })
+            | (Self::Auditors, Identity::Auditor { .. }) => true,
             (Self::Services | Self::Auditors, _) => false,
         }
     }
@@ -100,7 +101,8 @@ pub(crate) fn client(
     domain: &TrustDomain,
     denied: Arc<DenyList>,
 ) -> Result<ClientConfig, Unusable> {
-    let verifier = ServerVerifier { issuers, expect, domain: domain.clone(), denied, provider: provider() };
+    let verifier =
+        ServerVerifier { issuers, expect, domain: domain.clone(), denied, provider: provider() };
     let mut config = ClientConfig::builder_with_provider(provider())
         .with_protocol_versions(&[&TLS13])?
         .dangerous()
@@ -130,8 +132,10 @@ impl ClientCertVerifier for ClientVerifier {
         intermediates: &[CertificateDer<'_>],
         now: UnixTime,
     ) -> Result<ClientCertVerified, TlsError> {
-        let verified =
-            self.chain.verify_client_cert(leaf, intermediates, now).map_err(|error| named(error, leaf))?;
+        let verified = self
+            .chain
+            .verify_client_cert(leaf, intermediates, now)
+            .map_err(|error| named(error, leaf))?;
         let peer = Leaf::read(leaf, &self.domain).map_err(refused)?.peer;
         match self.admits.admits(&peer.identity) {
             true => Ok(verified),
@@ -229,7 +233,13 @@ pub(crate) fn verify_chain(
     let algorithms = provider.signature_verification_algorithms.all;
     ParsedCertificate::try_from(leaf)
         .and_then(|parsed| {
-            verify_server_cert_signed_by_trust_anchor(&parsed, issuers, intermediates, now, algorithms)
+            verify_server_cert_signed_by_trust_anchor(
+                &parsed,
+                issuers,
+                intermediates,
+                now,
+                algorithms,
+            )
         })
         .map_err(|error| named(error, leaf))
 }
@@ -237,7 +247,9 @@ pub(crate) fn verify_chain(
 /// The chain check has no name of its own for an issuer in a leaf's place.
 fn named(error: TlsError, leaf: &CertificateDer<'_>) -> TlsError {
     match error {
-        TlsError::InvalidCertificate(CertificateError::Other(_)) if is_issuer(leaf) => refused(Unidentified::Issuer),
+        TlsError::InvalidCertificate(CertificateError::Other(_)) if is_issuer(leaf) => {
+            refused(Unidentified::Issuer)
+        }
         other => other,
     }
 }

@@ -30,7 +30,8 @@ pub(crate) fn span(peer: &Peer, method: &'static str, headers: &HeaderMap) -> Sp
 
 /// Puts the current span's trace context into the headers of an onward request.
 pub(crate) fn inject(headers: &mut HeaderMap) {
-    TraceContextPropagator::new().inject_context(&Span::current().context(), &mut Outgoing(headers));
+    TraceContextPropagator::new()
+        .inject_context(&Span::current().context(), &mut Outgoing(headers));
 }
 
 struct Incoming<'a>(&'a HeaderMap);

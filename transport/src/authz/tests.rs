@@ -43,7 +43,10 @@ fn a_row_without_a_method_stops_the_start() {
 
 #[test]
 fn a_row_that_is_empty_or_stands_twice_stops_the_start() {
-    for row in [Row { method: APPEND, callers: &[] }, Row { method: APPEND, callers: &[Caller::AnyService] }] {
+    for row in [
+        Row { method: APPEND, callers: &[] },
+        Row { method: APPEND, callers: &[Caller::AnyService] },
+    ] {
         let mut rows = complete();
         rows.push(row);
         assert_eq!(
@@ -68,7 +71,9 @@ fn only_the_listed_kind_is_allowed_and_only_by_the_exact_path() {
     let client = Identity::Client { tenant: "t".to_owned(), name: "c".to_owned() };
     let table = table(&complete()).unwrap();
     assert!(table.allows(APPEND, &auditor));
-    for path in ["harness.audit.v1.AuditService/Append", "/harness.audit.v1.AuditService/append", "", "/"] {
+    for path in
+        ["harness.audit.v1.AuditService/Append", "/harness.audit.v1.AuditService/append", "", "/"]
+    {
         assert!(!table.allows(path, &auditor), "{path}");
     }
     assert!(!table.allows(APPEND, &client));

@@ -9,20 +9,21 @@ use std::{
 use bytes::Bytes;
 use futures::future::{BoxFuture, OptionFuture};
 use http_body::{Body as HttpBody, Frame, SizeHint};
-use tonic::{Status, body::Body};
+use hyper::body::Incoming;
+use tonic::Status;
 
 use super::{Target, What};
 use crate::{deadline::Deadline, status, to_status};
 
 pub(super) struct Timed {
     /// Absent once it has ended; dropping it resets the stream.
-    inner: Option<Body>,
+    inner: Option<Incoming>,
     peer: Arc<Target>,
     passed: OptionFuture<BoxFuture<'static, ()>>,
 }
 
 impl Timed {
-    pub(super) fn new(body: Body, peer: Arc<Target>, deadline: Option<Deadline>) -> Self {
+    pub(super) fn new(body: Incoming, peer: Arc<Target>, deadline: Option<Deadline>) -> Self {
         let passed: Option<BoxFuture<'static, ()>> = deadline.map(|it| Box::pin(it.passed()) as _);
         Self { inner: Some(body), peer, passed: passed.into() }
     }
@@ -47,14 +48,16 @@ impl HttpBody for Timed {
         let Some(body) = this.inner.as_mut() else { return Poll::Ready(None) };
         let frame = Pin::new(body).poll_frame(cx);
         // What has arrived counts, trailers above all; but a peer that always has more does not outlive the deadline.
-        let ended = matches!(&frame, Poll::Ready(None)) || matches!(&frame, Poll::Ready(Some(Ok(it))) if it.is_trailers());
+        let ended = matches!(&frame, Poll::Ready(None))
+            || matches!(&frame, Poll::Ready(Some(Ok(it))) if it.is_trailers());
         if !ended && let Poll::Ready(Some(())) = Pin::new(&mut this.passed).poll(cx) {
             return this.fail(What::Deadline);
         }
         match frame {
             Poll::Ready(Some(Err(error))) => this.fail(What::of(&error)),
             Poll::Ready(Some(Ok(frame))) => Poll::Ready(Some(Ok(sound(frame)))),
-            ended @ (Poll::Ready(None) | Poll::Pending) => ended,
+            Poll::Ready(None) => Poll::Ready(None),
+            Poll::Pending => Poll::Pending,
         }
     }
 

@@ -3,12 +3,14 @@
 use std::{
     io,
     pin::Pin,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     task::{Context, Poll},
     time::Duration,
 };
 
-use hyper_util::rt::TokioIo;
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     net::TcpStream,
@@ -17,9 +19,10 @@ use tokio_rustls::{TlsConnector, client::TlsStream};
 
 use super::Endpoint;
 use crate::{
-    Material, Peer, Service, leaf::Leaf,
+    Material, Peer, Service,
+    chain::find,
     handshake::Failed,
-    leaf::Unidentified,
+    leaf::{Leaf, Unidentified},
     material,
     tls::H2,
 };
@@ -38,11 +41,8 @@ impl Dialer {
         Self { material, endpoint, expect }
     }
 
-    pub(super) async fn dial(self) -> Result<TokioIo<Watched>, Undialed> {
-        match tokio::time::timeout(DIAL_LIMIT, self.connect()).await {
-            Ok(connected) => connected.map(TokioIo::new),
-            Err(_) => Err(Undialed::TimedOut),
-        }
+    pub(super) async fn dial(self) -> Result<Watched, Undialed> {
+        tokio::time::timeout(DIAL_LIMIT, self.connect()).await.unwrap_or(Err(Undialed::TimedOut))
     }
 
     async fn connect(self) -> Result<Watched, Undialed> {
@@ -58,7 +58,12 @@ impl Dialer {
         let leaf = session.peer_certificates().unwrap_or_default().first();
         let leaf = leaf.ok_or(Failed::Peer(Unidentified::Unreadable))?;
         let leaf = Leaf::read(leaf, self.material.trust_domain()).map_err(Failed::Peer)?;
-        Ok(Watched { stream, peer: leaf.peer, material: self.material })
+        Ok(Watched {
+            stream,
+            peer: leaf.peer,
+            material: self.material,
+            refused: Refused::default(),
+        })
     }
 }
 
@@ -73,8 +78,29 @@ pub(super) enum Undialed {
     Tls(#[source] io::Error),
     #[error(transparent)]
     Peer(#[from] Failed),
+    #[error("no http/2 connection")]
+    Http(#[source] hyper::Error),
+    #[error("the attempt was given up")]
+    Ended,
     #[error("our own tls material is not usable")]
     Material(#[from] material::Error),
+}
+
+/// Whether the peer closed the connection because it refuses our certificate. With TLS 1.3 that is told after the handshake,
+/// and HTTP/2 keeps only the text of what it reads.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Refused(Arc<AtomicBool>);
+
+impl Refused {
+    pub(super) fn is_known(&self) -> bool {
+        self.0.load(Ordering::Acquire)
+    }
+
+    fn note(&self, error: &io::Error) {
+        if matches!(find::<rustls::Error>(error), Some(rustls::Error::AlertReceived(_))) {
+            self.0.store(true, Ordering::Release);
+        }
+    }
 }
 
 /// A connection that breaks at the next byte once its peer is on the deny list.
@@ -83,9 +109,14 @@ pub(super) struct Watched {
     stream: TlsStream<TcpStream>,
     peer: Peer,
     material: Arc<Material>,
+    refused: Refused,
 }
 
 impl Watched {
+    pub(super) fn refused(&self) -> Refused {
+        self.refused.clone()
+    }
+
     fn allowed(&self) -> io::Result<()> {
         match self.material.denies_peer(&self.peer) {
             true => Err(io::Error::new(io::ErrorKind::PermissionDenied, Unidentified::Denied)),
@@ -102,12 +133,19 @@ impl AsyncRead for Watched {
     ) -> Poll<io::Result<()>> {
         let read = Pin::new(&mut self.stream).poll_read(cx, buffer);
         self.allowed()?;
+        if let Poll::Ready(Err(error)) = &read {
+            self.refused.note(error);
+        }
         read
     }
 }
 
 impl AsyncWrite for Watched {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
         self.allowed()?;
         Pin::new(&mut self.stream).poll_write(cx, bytes)
     }

@@ -69,7 +69,18 @@ mod tests {
         for text in ["127.0.0.1:7001", "[::1]:7001", "audit.internal:443", "localhost:1"] {
             assert_eq!(text.parse::<Endpoint>().map(|it| it.to_string()).as_deref(), Ok(text));
         }
-        for text in ["", "host", "host:", ":1", "host:0", "host:65536", "::1:7001", "[host]:1", "http://host:1", "a b:1"] {
+        for text in [
+            "",
+            "host",
+            "host:",
+            ":1",
+            "host:0",
+            "host:65536",
+            "::1:7001",
+            "[host]:1",
+            "http://host:1",
+            "a b:1",
+        ] {
             assert_eq!(text.parse::<Endpoint>(), Err(NotAnEndpoint(())), "{text}");
         }
     }

@@ -79,7 +79,11 @@ impl Sources {
     /// Makes the file's values the defaults.
     pub(super) fn read_file(&mut self, env: &dyn Fn(&str) -> Option<OsString>) {
         let named = config_flag(&self.args);
-        let Some(path) = named.or_else(|| env(&format!("{}CONFIG", self.prefix)).map(PathBuf::from)) else { return };
+        let Some(path) =
+            named.or_else(|| env(&format!("{}CONFIG", self.prefix)).map(PathBuf::from))
+        else {
+            return;
+        };
         let file::Settings { values, faults } = file::read(&path);
         self.faults.extend(faults);
         for (key, texts) in values {
@@ -116,7 +120,12 @@ impl Sources {
         loop {
             match self.command.clone().try_get_matches_from(&self.args) {
                 Ok(matches) => return Ok(self.found(matches)),
-                Err(error) if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) => {
+                Err(error)
+                    if matches!(
+                        error.kind(),
+                        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion
+                    ) =>
+                {
                     return Err(Exit::Done(error.to_string()));
                 }
                 Err(error) => {
@@ -131,8 +140,10 @@ impl Sources {
 
     fn found(self, matches: ArgMatches) -> Found {
         let shared = Args::augment_args(Command::new("shared"));
-        let tls_known =
-            shared.get_arguments().filter_map(Arg::get_long).all(|flag| !self.broken.contains(flag));
+        let tls_known = shared
+            .get_arguments()
+            .filter_map(Arg::get_long)
+            .all(|flag| !self.broken.contains(flag));
         Found { matches, faults: self.faults, whole: self.broken.is_empty(), tls_known }
     }
 
@@ -140,7 +151,9 @@ impl Sources {
     fn repair(&mut self, error: &clap::Error) -> bool {
         match error.kind() {
             ErrorKind::MissingRequiredArgument => {
-                let flags = strings(error, ContextKind::InvalidArg).into_iter().filter_map(|it| flag_of(&it));
+                let flags = strings(error, ContextKind::InvalidArg)
+                    .into_iter()
+                    .filter_map(|it| flag_of(&it));
                 flags.fold(false, |_, flag| self.excuse(&flag))
             }
             ErrorKind::ValueValidation | ErrorKind::InvalidValue | ErrorKind::InvalidUtf8 => {
@@ -199,10 +212,17 @@ impl Sources {
     /// Removes an argument together with the value that follows it.
     fn take_out(&mut self, arg: &str) -> bool {
         let with_value = format!("{arg}=");
-        let is_it = |it: &OsString| it == arg || it.to_str().is_some_and(|it| it.starts_with(&with_value));
-        let Some(at) = self.args.iter().skip(1).position(is_it).map(|at| at + 1) else { return false };
+        let is_it =
+            |it: &OsString| it == arg || it.to_str().is_some_and(|it| it.starts_with(&with_value));
+        let Some(at) = self.args.iter().skip(1).position(is_it).map(|at| at + 1) else {
+            return false;
+        };
         let removed = self.args.remove(at);
-        let follows = self.args.get(at).and_then(|next| next.to_str()).is_some_and(|next| !next.starts_with('-'));
+        let follows = self
+            .args
+            .get(at)
+            .and_then(|next| next.to_str())
+            .is_some_and(|next| !next.starts_with('-'));
         if follows && arg.starts_with('-') && removed == arg {
             self.args.remove(at);
         }
@@ -224,7 +244,10 @@ impl Sources {
 
     fn on_command_line(&self, flag: &str) -> bool {
         let (alone, with_value) = (format!("--{flag}"), format!("--{flag}="));
-        self.args.iter().filter_map(|arg| arg.to_str()).any(|arg| arg == alone || arg.starts_with(&with_value))
+        self.args
+            .iter()
+            .filter_map(|arg| arg.to_str())
+            .any(|arg| arg == alone || arg.starts_with(&with_value))
     }
 
     fn set_default(&mut self, flag: &str, mut values: Vec<OsString>, origin: String) {

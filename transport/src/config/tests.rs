@@ -41,7 +41,10 @@ impl Validate for Sample {
 
     fn faults(&self) -> Vec<String> {
         let grace = self.disconnect_grace > Duration::from_secs(3600);
-        grace.then(|| "--disconnect-grace is more than an hour; give less".to_owned()).into_iter().collect()
+        grace
+            .then(|| "--disconnect-grace is more than an hour; give less".to_owned())
+            .into_iter()
+            .collect()
     }
 }
 
@@ -81,7 +84,8 @@ fn load_with(file: Option<&Path>, env: &[(&str, &str)], flags: &[&str]) -> Resul
         args.extend(["--config".into(), file.into()]);
     }
     args.extend(flags.iter().map(OsString::from));
-    let lookup = |name: &str| env.iter().find(|(it, _)| *it == name).map(|(_, value)| OsString::from(value));
+    let lookup =
+        |name: &str| env.iter().find(|(it, _)| *it == name).map(|(_, value)| OsString::from(value));
     load_from(Service::AgentSvc, args, &lookup)
 }
 
@@ -95,7 +99,10 @@ fn faults(result: Result<Sample, Exit>) -> Vec<String> {
 #[test]
 fn flags_win_over_the_environment_and_it_wins_over_the_file() {
     let setup = Setup::new();
-    let file = setup.file(&(setup.complete() + "disconnect-grace = '1s'\nworkspace = ['a=/a', 'b=/b']\nmax-pids = 7\n"));
+    let file = setup.file(
+        &(setup.complete()
+            + "disconnect-grace = '1s'\nworkspace = ['a=/a', 'b=/b']\nmax-pids = 7\n"),
+    );
 
     let from_file = load_with(Some(&file), &[], &[]).unwrap();
     assert_eq!(from_file.disconnect_grace, Duration::from_secs(1));
@@ -103,7 +110,8 @@ fn flags_win_over_the_environment_and_it_wins_over_the_file() {
     assert_eq!(from_file.max_pids, Some(7));
     assert_eq!(from_file.transport.tls_dir, setup.tls());
 
-    let env = [("HARNESS_AGENT_SVC_DISCONNECT_GRACE", "2s"), ("HARNESS_AGENT_SVC_WORKSPACE", "c=/c")];
+    let env =
+        [("HARNESS_AGENT_SVC_DISCONNECT_GRACE", "2s"), ("HARNESS_AGENT_SVC_WORKSPACE", "c=/c")];
     let from_env = load_with(Some(&file), &env, &[]).unwrap();
     assert_eq!(from_env.disconnect_grace, Duration::from_secs(2));
     assert_eq!(from_env.workspace, ["c=/c"]);
@@ -123,7 +131,13 @@ fn the_file_can_be_named_in_the_environment_and_switches_can_stand_in_it() {
     let sample = load_with(None, &env, &[]).unwrap();
     assert!(sample.supervise);
     assert!(sample.allowed_origin.is_empty());
-    assert!(!load_with(None, &env, &["--disconnect-grace=1s"]).unwrap().workspace.iter().any(|it| it == "a"));
+    assert!(
+        !load_with(None, &env, &["--disconnect-grace=1s"])
+            .unwrap()
+            .workspace
+            .iter()
+            .any(|it| it == "a")
+    );
 }
 
 #[test]
@@ -134,7 +148,11 @@ fn check_config_tells_every_fault_at_once() {
          supervise = 'maybe'\n\n[limits]\ncpus = 1\n",
     );
     let env = [("HARNESS_AGENT_SVC_DISCONNECT_GRACE", "soon")];
-    let found = faults(load_with(Some(&file), &env, &["--check-config", "--log-format", "xml", "--liste", "x"]));
+    let found = faults(load_with(
+        Some(&file),
+        &env,
+        &["--check-config", "--log-format", "xml", "--liste", "x"],
+    ));
     let file = file.display();
     let expected = [
         format!("{file}: limits must be a text, a number, true, false or a list of these"),
@@ -168,7 +186,10 @@ fn faults_of_the_whole_are_told_beside_faults_of_the_parts() {
     assert_eq!(
         faults(load_with(Some(&file), &[], &["--check-config"])),
         [
-            format!("{}: unknown key unknown; --help lists the flags, which are the keys", file.display()),
+            format!(
+                "{}: unknown key unknown; --help lists the flags, which are the keys",
+                file.display()
+            ),
             format!(
                 "--tls-dir {}: cannot read {}: entity not found",
                 setup.tls().display(),
@@ -183,7 +204,9 @@ fn faults_of_the_whole_are_told_beside_faults_of_the_parts() {
 #[test]
 fn the_tls_directory_is_judged_although_another_setting_is_wrong() {
     let setup = Setup::new();
-    let file = setup.file(&setup.complete().replace("harness.test", "other.test").replace("127.0.0.1:7001", "x"));
+    let file = setup.file(
+        &setup.complete().replace("harness.test", "other.test").replace("127.0.0.1:7001", "x"),
+    );
     let found = faults(load_with(Some(&file), &[], &[]));
     assert_eq!(found.len(), 2, "{found:?}");
     assert_eq!(
@@ -216,7 +239,10 @@ fn a_file_that_is_missing_or_no_toml_is_a_fault_with_its_place() {
     let setup = Setup::new();
     let missing = setup.dir.path().join("none.toml");
     let found = faults(load_with(Some(&missing), &[], &[]));
-    assert_eq!(found[0], format!("--config {}: no such file; name an existing one", missing.display()));
+    assert_eq!(
+        found[0],
+        format!("--config {}: no such file; name an existing one", missing.display())
+    );
 
     let file = setup.file("listen = '127.0.0.1:1'\nlisten = '127.0.0.1:2'\n");
     let found = faults(load_with(Some(&file), &[], &[]));
@@ -231,8 +257,13 @@ fn a_sound_configuration_passes_the_check_and_help_is_no_fault() {
         load_with(Some(&file), &[], &["--check-config"]).unwrap_err(),
         Exit::Done("configuration is valid\n".to_owned())
     );
-    let Exit::Done(help) = load_with(None, &[], &["--help"]).unwrap_err() else { panic!("help is no fault") };
-    assert!(help.contains("--audit-endpoint") && help.contains("HARNESS_AGENT_SVC_<FLAG>"), "{help}");
+    let Exit::Done(help) = load_with(None, &[], &["--help"]).unwrap_err() else {
+        panic!("help is no fault")
+    };
+    assert!(
+        help.contains("--audit-endpoint") && help.contains("HARNESS_AGENT_SVC_<FLAG>"),
+        "{help}"
+    );
 }
 
 #[test]
@@ -240,7 +271,10 @@ fn a_flag_without_its_value_is_one_fault() {
     let setup = Setup::new();
     let file = setup.file(&setup.complete());
     let found = faults(load_with(Some(&file), &[], &["--disconnect-grace"]));
-    assert_eq!(found, ["a value is required for '--disconnect-grace <DISCONNECT_GRACE>' but none was supplied"]);
+    assert_eq!(
+        found,
+        ["a value is required for '--disconnect-grace <DISCONNECT_GRACE>' but none was supplied"]
+    );
 }
 
 #[test]
@@ -254,7 +288,17 @@ fn durations_have_units() {
     ] {
         assert_eq!(duration(text), Ok(limit), "{text}");
     }
-    for text in ["", "10", "s", "1.5s", "-1s", "1 s", "10S", "99999999999999999999s", "18446744073709551615d"] {
+    for text in [
+        "",
+        "10",
+        "s",
+        "1.5s",
+        "-1s",
+        "1 s",
+        "10S",
+        "99999999999999999999s",
+        "18446744073709551615d",
+    ] {
         assert_eq!(duration(text), Err(NotADuration(())), "{text}");
     }
 }

@@ -23,7 +23,8 @@ impl Meter {
 
     fn record(&mut self, code: &'static str) {
         self.open = false;
-        counter!("harness_grpc_requests_total", "method" => self.method, "code" => code).increment(1);
+        counter!("harness_grpc_requests_total", "method" => self.method, "code" => code)
+            .increment(1);
         histogram!("harness_grpc_request_seconds", "method" => self.method)
             .record(self.started.elapsed().as_secs_f64());
     }

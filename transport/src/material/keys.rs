@@ -30,12 +30,19 @@ pub(super) struct Keys {
 /// Never shows the key.
 impl fmt::Debug for Keys {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Keys").field("leaf", &self.leaf).field("bundle", &self.bundle).finish_non_exhaustive()
+        f.debug_struct("Keys")
+            .field("leaf", &self.leaf)
+            .field("bundle", &self.bundle)
+            .finish_non_exhaustive()
     }
 }
 
 impl Keys {
-    pub(super) fn parse(pem: &Pem, domain: &TrustDomain, now: OffsetDateTime) -> Result<Self, Error> {
+    pub(super) fn parse(
+        pem: &Pem,
+        domain: &TrustDomain,
+        now: OffsetDateTime,
+    ) -> Result<Self, Error> {
         let chain = certificates("tls.crt", &pem.chain)?;
         let key = PrivateKeyDer::from_pem_slice(&pem.key)
             .map_err(|source| Error::Pem { file: "tls.key", source })?;
@@ -50,7 +57,8 @@ impl Keys {
                 .map_err(Error::Untrusted)?;
         }
         let key = CertifiedKey::from_der(chain, key, &tls::provider()).map_err(Error::Key)?;
-        let auditors = pem.auditors_ca.as_deref().map(|ca| auditors_server(&key, ca, domain)).transpose()?;
+        let auditors =
+            pem.auditors_ca.as_deref().map(|ca| auditors_server(&key, ca, domain)).transpose()?;
         Ok(Self {
             leaf,
             loaded_at: now,
@@ -78,7 +86,9 @@ impl Keys {
     /// A new instance of the same service may take over; another service may not.
     pub(super) fn same_role(&self, other: &Self) -> bool {
         match (&self.leaf.peer.identity, &other.leaf.peer.identity) {
-            (Identity::Service { service, .. }, Identity::Service { service: before, .. }) => service == before,
+            (Identity::Service { service, .. }, Identity::Service { service: before, .. }) => {
+                service == before
+            }
             (now, before) => now == before,
         }
     }
@@ -88,18 +98,28 @@ impl Keys {
             gauge!("harness_tls_bundle_sha256", "sha256" => before.bundle.clone()).set(0.0);
         }
         gauge!("harness_tls_bundle_sha256", "sha256" => self.bundle.clone()).set(1.0);
-        #[expect(clippy::cast_precision_loss, reason = "a gauge is a float; seconds stay exact for ages to come")]
-        gauge!("harness_tls_cert_not_after_seconds").set(self.leaf.not_after.unix_timestamp() as f64);
+        #[expect(
+            clippy::cast_precision_loss,
+            reason = "a gauge is a float; seconds stay exact for ages to come"
+        )]
+        gauge!("harness_tls_cert_not_after_seconds")
+            .set(self.leaf.not_after.unix_timestamp() as f64);
     }
 }
 
-fn auditors_server(key: &CertifiedKey, ca: &[u8], domain: &TrustDomain) -> Result<Arc<ServerConfig>, Error> {
+fn auditors_server(
+    key: &CertifiedKey,
+    ca: &[u8],
+    domain: &TrustDomain,
+) -> Result<Arc<ServerConfig>, Error> {
     let issuers = Arc::new(issuers("auditors-ca.crt", ca)?);
     tls::mutual_server(key, issuers, Admits::Auditors, domain).map_err(Error::Unusable)
 }
 
 fn certificates(file: &'static str, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, Error> {
-    CertificateDer::pem_slice_iter(pem).collect::<Result<_, _>>().map_err(|source| Error::Pem { file, source })
+    CertificateDer::pem_slice_iter(pem)
+        .collect::<Result<_, _>>()
+        .map_err(|source| Error::Pem { file, source })
 }
 
 fn issuers(file: &'static str, pem: &[u8]) -> Result<RootCertStore, Error> {
@@ -115,5 +135,7 @@ fn issuers(file: &'static str, pem: &[u8]) -> Result<RootCertStore, Error> {
 
 /// A moment before 1970 is no moment at which a certificate is valid.
 fn unix(at: OffsetDateTime) -> UnixTime {
-    UnixTime::since_unix_epoch(std::time::Duration::from_secs(at.unix_timestamp().try_into().unwrap_or(0)))
+    UnixTime::since_unix_epoch(std::time::Duration::from_secs(
+        at.unix_timestamp().try_into().unwrap_or(0),
+    ))
 }

@@ -12,7 +12,10 @@ struct Setup {
 
 impl Setup {
     fn new() -> Self {
-        Self { dir: TempDir::new().unwrap(), pki: DevPki::new("harness.test".parse().unwrap()).unwrap() }
+        Self {
+            dir: TempDir::new().unwrap(),
+            pki: DevPki::new("harness.test".parse().unwrap()).unwrap(),
+        }
     }
 
     fn write(&self, issued: &Issued) {
@@ -99,7 +102,10 @@ fn what_does_not_fit_together_is_refused_each_with_its_reason() {
     for (name, text) in [("ca.crt", ""), ("tls.crt", "nonsense"), ("auditors-ca.crt", "")] {
         setup.write(&good);
         setup.put(name, text);
-        assert!(matches!(setup.open().unwrap_err(), Error::NoCertificate { file } if file == name), "{name}");
+        assert!(
+            matches!(setup.open().unwrap_err(), Error::NoCertificate { file } if file == name),
+            "{name}"
+        );
     }
 }
 

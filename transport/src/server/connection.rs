@@ -2,13 +2,13 @@
 
 use std::{net::SocketAddr, pin::pin, sync::Arc, time::Duration};
 
-use hyper::{rt::Executor, server::conn::http2};
+use hyper::server::conn::http2;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use rustls::ServerConfig;
 use time::OffsetDateTime;
 use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
-use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
 use crate::{
@@ -17,6 +17,7 @@ use crate::{
     handshake::Failed,
     leaf::{Leaf, Unidentified},
     listener::{self, Listener},
+    tasks::Tasks,
 };
 
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(20);
@@ -30,14 +31,12 @@ const HEADER_BYTES: u32 = 16 * 1024;
 pub(super) struct Connections {
     gate: Arc<Gate>,
     age: Duration,
-    pub(super) tracker: TaskTracker,
-    /// Ends everything at once.
-    pub(super) cut: CancellationToken,
+    pub(super) tasks: Tasks,
 }
 
 impl Connections {
     pub(super) fn new(gate: Arc<Gate>, age: Duration) -> Self {
-        Self { gate, age, tracker: TaskTracker::new(), cut: CancellationToken::new() }
+        Self { gate, age, tasks: Tasks::default() }
     }
 
     pub(super) async fn accept(
@@ -48,7 +47,7 @@ impl Connections {
     ) {
         let (all, flag) = (self.clone(), listener.flag());
         let each = move |stream, addr| all.clone().serve(stream, flag, addr);
-        listener.run(config, self.tracker.clone(), shutdown, each).await;
+        listener.run(config, self.tasks.tracker.clone(), shutdown, each).await;
     }
 
     async fn serve(self, stream: TlsStream<TcpStream>, flag: &'static str, addr: SocketAddr) {
@@ -57,10 +56,9 @@ impl Connections {
             Err(why) => return listener::report(flag, addr, &Failed::Peer(why)),
         };
         let age = self.age.min(left(leaf.not_after));
-        let tasks = Tasks { tracker: self.tracker.clone(), cut: self.cut.clone() };
         let door = Door::new(self.gate.clone(), leaf.peer.clone());
         let mut connection =
-            pin!(settings(tasks).serve_connection(TokioIo::new(stream), door));
+            pin!(settings(self.tasks.clone()).serve_connection(TokioIo::new(stream), door));
         let mut leaving = pin!(async {
             tokio::select! {
                 () = tokio::time::sleep(age) => {}
@@ -70,7 +68,7 @@ impl Connections {
         let mut told = false;
         loop {
             tokio::select! {
-                () = self.cut.cancelled() => return,
+                () = self.tasks.cut.cancelled() => return,
                 () = &mut leaving, if !told => {
                     told = true;
                     connection.as_mut().graceful_shutdown();
@@ -106,23 +104,4 @@ fn leaf_of(stream: &TlsStream<TcpStream>, material: &Material) -> Result<Leaf, U
 
 fn left(not_after: OffsetDateTime) -> Duration {
     Duration::try_from(not_after - OffsetDateTime::now_utc()).unwrap_or(Duration::ZERO)
-}
-
-/// Runs each request as a task that the server owns.
-#[derive(Clone, Debug)]
-struct Tasks {
-    tracker: TaskTracker,
-    cut: CancellationToken,
-}
-
-impl<F> Executor<F> for Tasks
-where
-    F: Future<Output = ()> + Send + 'static,
-{
-    fn execute(&self, request: F) {
-        let cut = self.cut.clone();
-        self.tracker.spawn(async move {
-            cut.run_until_cancelled(request).await;
-        });
-    }
 }

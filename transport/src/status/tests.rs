@@ -71,8 +71,18 @@ fn an_internal_cause_stays_home() {
 #[test]
 fn what_the_library_says_gets_a_reason_and_keeps_internal_texts_at_home() {
     for (status, code, reason, message) in [
-        (Status::out_of_range("too big"), tonic::Code::ResourceExhausted, "MESSAGE_TOO_LARGE", "too big"),
-        (Status::data_loss("row 17 of secret"), tonic::Code::Internal, "INTERNAL", "internal error"),
+        (
+            Status::out_of_range("too big"),
+            tonic::Code::ResourceExhausted,
+            "MESSAGE_TOO_LARGE",
+            "too big",
+        ),
+        (
+            Status::data_loss("row 17 of secret"),
+            tonic::Code::Internal,
+            "INTERNAL",
+            "internal error",
+        ),
         (Status::unimplemented("what"), tonic::Code::Internal, "INTERNAL", "internal error"),
         (Status::cancelled("gone"), tonic::Code::Unavailable, "UNAVAILABLE", "gone"),
     ] {

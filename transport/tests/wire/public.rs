@@ -1,0 +1,38 @@
+//! The listener for people.
+
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    task::JoinSet,
+};
+use transport::{CancellationToken, Context, Service, server::PublicListener};
+
+use crate::setup::{ANY_PORT, LIMIT, dial, pki, raw_config};
+
+#[tokio::test]
+async fn people_connect_without_a_certificate_and_only_with_http1() {
+    let pki = pki();
+    let context = pki.context(Service::Gateway).unwrap();
+    let listener = PublicListener::bind(&context, ANY_PORT).await.unwrap();
+    let addr = listener.addr();
+    let shutdown = CancellationToken::new();
+    let mut serving = JoinSet::new();
+    serving.spawn(listener.serve(shutdown.clone(), |mut stream, _| async move {
+        let mut byte = [0];
+        stream.read_exact(&mut byte).await.unwrap();
+        stream.write_all(&byte).await.unwrap();
+        stream.shutdown().await.unwrap();
+    }));
+    let mut stream =
+        dial(addr, raw_config(pki.services.cert_pem(), None, b"http/1.1")).await.unwrap();
+    stream.write_all(b"x").await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    assert_eq!(answer, "x");
+    dial(addr, raw_config(pki.services.cert_pem(), None, b"h2")).await.unwrap_err();
+
+    shutdown.cancel();
+    tokio::time::timeout(LIMIT, serving.join_next()).await.expect("it ends").unwrap().unwrap();
+    let Context { tracker, .. } = context;
+    tracker.close();
+    tokio::time::timeout(LIMIT, tracker.wait()).await.expect("its connections end");
+}
