@@ -29,29 +29,51 @@ impl FromStr for Failpoint {
 }
 
 /// Counts the kernel records that this process has committed.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Records {
     committed: Arc<AtomicU64>,
-    abort_at: Option<u64>,
+    limit: Option<(u64, Death)>,
+}
+
+/// How it ends.
+#[derive(Debug, Clone)]
+enum Death {
+    Process,
+    /// Of the task alone; the test that waits here kills the rest.
+    #[cfg(test)]
+    Task(Arc<tokio::sync::Notify>),
 }
 
 impl Records {
     pub(crate) fn new(failpoint: Option<Failpoint>) -> Self {
-        Self {
-            committed: Arc::default(),
-            abort_at: failpoint.map(|failpoint| failpoint.after_record),
-        }
+        let limit = failpoint.map(|failpoint| (failpoint.after_record, Death::Process));
+        Self { limit, ..Self::default() }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn dying(after_record: u64, died: Arc<tokio::sync::Notify>) -> Self {
+        Self { limit: Some((after_record, Death::Task(died))), ..Self::default() }
     }
 
     /// Notes that `count` more are committed.
     pub(crate) fn committed(&self, count: usize) {
         let count = u64::try_from(count).unwrap_or(u64::MAX);
         let before = self.committed.fetch_add(count, Ordering::SeqCst);
-        if let Some(at) = self.abort_at
-            && before < at
-            && before.saturating_add(count) >= at
-        {
-            std::process::abort();
+        match &self.limit {
+            Some((limit, death)) if before < *limit && before.saturating_add(count) >= *limit => {
+                death.come();
+            }
+            Some(_) | None => (),
+        }
+    }
+}
+
+impl Death {
+    fn come(&self) {
+        match self {
+            Self::Process => std::process::abort(),
+            #[cfg(test)]
+            Self::Task(died) => tests::die(died),
         }
     }
 }
@@ -59,6 +81,11 @@ impl Records {
 #[cfg(test)]
 mod tests {
     use super::{Failpoint, NotAFailpoint};
+
+    pub(super) fn die(died: &tokio::sync::Notify) {
+        died.notify_one();
+        panic!("a test wanted this task to die here");
+    }
 
     #[test]
     fn a_failpoint_names_a_record_counted_from_one() {

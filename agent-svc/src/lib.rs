@@ -66,7 +66,8 @@ impl std::fmt::Debug for Bound {
 
 pub async fn bind(config: Config, context: Context) -> Result<Bound, Error> {
     let spans = Spans::new(config.disconnect_grace);
-    bind_with(config, context, Clock::system(), spans).await
+    let records = failpoint::Records::new(failpoint(&config));
+    bind_with(config, context, Clock::system(), spans, records).await
 }
 
 pub(crate) async fn bind_with(
@@ -74,6 +75,7 @@ pub(crate) async fn bind_with(
     context: Context,
     clock: Clock,
     spans: Spans,
+    records: failpoint::Records,
 ) -> Result<Bound, Error> {
     let (ca, domain) = (context.material.services_ca(), context.material.trust_domain());
     let verifier = Verifier::new(&ca, domain.as_str()).map_err(Error::Trust)?;
@@ -86,7 +88,7 @@ pub(crate) async fn bind_with(
         gate: obo::Gate::new(verifier, Arc::clone(&context.material), clock.clone()),
         clock,
         sessions: session::Sessions::default(),
-        records: failpoint::Records::new(failpoint(&config)),
+        records,
         spans,
         ready: context.ready.clone(),
         tracker: context.tracker.clone(),

@@ -1,1 +1,15 @@
-//! placeholder
+//! The service as a whole, over real mTLS, between a gateway and executors that tests play.
+
+mod answers;
+mod audit;
+mod calls;
+mod gateway;
+mod ledger;
+mod mesh;
+mod model;
+mod presence;
+mod refusals;
+mod restart;
+mod runs;
+mod sandbox;
+mod sessions;

@@ -1,0 +1,225 @@
+//! A model that says what a test wrote for each step. What it has answered it remembers, as model-svc does.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use proto::common::v1 as common;
+use proto::model::v1 as wire;
+use proto::model::v1::model_service_server::ModelService;
+use tokio::sync::{mpsc, watch};
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Request, Response, Status};
+use transport::TaskTracker;
+
+use super::sandbox::Fences;
+
+/// What it says in one step.
+#[derive(Debug, Clone)]
+pub(crate) enum Turn {
+    Say(&'static str),
+    Call(Vec<(&'static str, serde_json::Value)>),
+    Raw(Box<wire::Answer>),
+    Fail(&'static str),
+    /// It answers only once the test lets it.
+    Wait(&'static str),
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Model {
+    pub(crate) state: Arc<Mutex<State>>,
+    pub(crate) fences: Fences,
+    pub(crate) gate: watch::Sender<bool>,
+    tasks: TaskTracker,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct State {
+    pub(crate) script: Vec<Turn>,
+    /// How often each call reached a provider.
+    pub(crate) asked: BTreeMap<String, u32>,
+    pub(crate) requests: Vec<wire::CompleteRequest>,
+    known: BTreeMap<String, Known>,
+}
+
+#[derive(Debug, Clone)]
+enum Known {
+    Running,
+    Answered(wire::Answer),
+    Failed(wire::ModelError),
+    InDoubt,
+}
+
+impl Model {
+    pub(crate) fn new() -> Self {
+        Self {
+            state: Arc::default(),
+            fences: Fences::default(),
+            gate: watch::Sender::new(false),
+            tasks: TaskTracker::new(),
+        }
+    }
+
+    pub(crate) fn script(&self, turns: impl Into<Vec<Turn>>) {
+        self.state.lock().unwrap().script = turns.into();
+    }
+
+    /// What the model was shown with its latest request.
+    pub(crate) fn shown(&self) -> Vec<wire::Message> {
+        self.state.lock().unwrap().requests.last().unwrap().messages.clone()
+    }
+}
+
+fn usage() -> Option<common::Usage> {
+    Some(common::Usage { prompt_tokens: 10, completion_tokens: 5, total_tokens: 15 })
+}
+
+fn said(text: &str) -> wire::Answer {
+    wire::Answer {
+        model: "scripted".to_owned(),
+        finish: wire::Finish::Stop.into(),
+        text: text.to_owned(),
+        usage: usage(),
+        ..wire::Answer::default()
+    }
+}
+
+fn called(calls: &[(&str, serde_json::Value)]) -> wire::Answer {
+    let calls = calls.iter().enumerate().map(|(at, (name, arguments))| wire::ToolCall {
+        provider_id: format!("call-{at}"),
+        name: (*name).to_owned(),
+        arguments: arguments.to_string().into_bytes(),
+    });
+    wire::Answer { finish: wire::Finish::ToolCalls.into(), calls: calls.collect(), ..said("") }
+}
+
+/// Each call of a turn is answered once, and nothing is answered that was not called.
+fn assert_paired(messages: &[wire::Message]) {
+    let mut open: Vec<&str> = Vec::new();
+    for message in messages {
+        match message.message.as_ref().unwrap() {
+            wire::message::Message::Assistant(assistant) => {
+                assert!(open.is_empty(), "a call was not answered: {open:?}");
+                open.extend(assistant.calls.iter().map(|call| call.provider_id.as_str()));
+            }
+            wire::message::Message::Tool(reply) => {
+                let at = open.iter().position(|id| *id == reply.provider_id).expect("an open call");
+                open.remove(at);
+            }
+            wire::message::Message::System(_) | wire::message::Message::User(_) => (),
+        }
+    }
+    assert!(open.is_empty(), "a call was not answered: {open:?}");
+}
+
+#[tonic::async_trait]
+impl ModelService for Model {
+    async fn fence(
+        &self,
+        request: Request<wire::FenceRequest>,
+    ) -> Result<Response<wire::FenceResponse>, Status> {
+        let owner = request.into_inner().owner.unwrap();
+        let epoch = self.fences.raise(&owner)?;
+        Ok(Response::new(wire::FenceResponse { epoch, ..wire::FenceResponse::default() }))
+    }
+
+    async fn list_models(
+        &self,
+        _: Request<wire::ListModelsRequest>,
+    ) -> Result<Response<wire::ListModelsResponse>, Status> {
+        Err(Status::unimplemented("not played"))
+    }
+
+    type CompleteStream = ReceiverStream<Result<wire::CompleteResponse, Status>>;
+
+    async fn complete(
+        &self,
+        request: Request<wire::CompleteRequest>,
+    ) -> Result<Response<Self::CompleteStream>, Status> {
+        let request = request.into_inner();
+        self.fences.check(request.owner.as_ref().unwrap())?;
+        assert_paired(&request.messages);
+        let call = request.call.as_ref().unwrap().call_id.clone();
+        let step = usize::try_from(request.step).unwrap();
+        let turn = {
+            let mut state = self.state.lock().unwrap();
+            *state.asked.entry(call.clone()).or_default() += 1;
+            state.requests.push(request);
+            state.known.insert(call.clone(), Known::Running);
+            state.script.get(step).cloned().unwrap_or(Turn::Say("done"))
+        };
+        let (sender, receiver) = mpsc::channel(16);
+        let (state, mut gate) = (Arc::clone(&self.state), self.gate.subscribe());
+        self.tasks.spawn(async move {
+            let send = |message| {
+                let sender = sender.clone();
+                async move {
+                    let message = wire::CompleteResponse { message: Some(message) };
+                    sender.send(Ok(message)).await.is_ok()
+                }
+            };
+            let settle = |known| state.lock().unwrap().known.insert(call.clone(), known);
+            let waits = matches!(turn, Turn::Wait(_));
+            let answer = match turn {
+                Turn::Say(text) | Turn::Wait(text) => said(text),
+                Turn::Call(calls) => called(&calls),
+                Turn::Raw(answer) => *answer,
+                Turn::Fail(kind) => {
+                    let error = wire::ModelError { kind: kind.to_owned(), ..Default::default() };
+                    settle(Known::Failed(error.clone()));
+                    send(wire::complete_response::Message::Failed(error)).await;
+                    return;
+                }
+            };
+            if waits {
+                tokio::select! {
+                    opened = gate.wait_for(|open| *open) => drop(opened),
+                    () = sender.closed() => {
+                        settle(Known::InDoubt);
+                        return;
+                    }
+                }
+            }
+            for word in answer.text.split_inclusive(' ') {
+                let delta = wire::Text { text: word.to_owned() };
+                send(wire::complete_response::Message::Delta(delta)).await;
+            }
+            settle(Known::Answered(answer.clone()));
+            send(wire::complete_response::Message::Answer(answer)).await;
+        });
+        Ok(Response::new(ReceiverStream::new(receiver)))
+    }
+
+    async fn get_completion(
+        &self,
+        request: Request<wire::GetCompletionRequest>,
+    ) -> Result<Response<wire::GetCompletionResponse>, Status> {
+        use wire::get_completion_response::State;
+        let wire::GetCompletionRequest { owner, call_id } = request.into_inner();
+        self.fences.check(&owner.unwrap())?;
+        let known = self.state.lock().unwrap().known.get(&call_id).cloned();
+        let state = match known {
+            None => State::NotFound(common::Empty {}),
+            Some(Known::Running) => State::Running(common::Empty {}),
+            Some(Known::Answered(answer)) => State::Answer(answer),
+            Some(Known::Failed(error)) => State::Failed(error),
+            Some(Known::InDoubt) => State::InDoubt(common::Empty {}),
+        };
+        Ok(Response::new(wire::GetCompletionResponse { state: Some(state) }))
+    }
+
+    async fn plan(
+        &self,
+        _: Request<wire::PlanRequest>,
+    ) -> Result<Response<wire::PlanResponse>, Status> {
+        Err(Status::unimplemented("not played"))
+    }
+
+    type ExecuteStream = ReceiverStream<Result<wire::ExecuteResponse, Status>>;
+
+    async fn execute(
+        &self,
+        _: Request<wire::ExecuteRequest>,
+    ) -> Result<Response<Self::ExecuteStream>, Status> {
+        Err(Status::unimplemented("not played"))
+    }
+}

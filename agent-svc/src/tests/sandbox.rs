@@ -1,0 +1,455 @@
+//! A sandbox without containers: it plans by a table, counts what it runs, and remembers how each call ended.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use event::id::{CallId, RunId, SessionId};
+use event::{Data, Digest, SandboxNetwork, SandboxStarted, SandboxStatus, SandboxStopped};
+use proto::common::v1 as common;
+use proto::sandbox::v1 as wire;
+use proto::sandbox::v1::sandbox_service_server::SandboxService;
+use receipt::{Effect, EffectClass, Executor, Network, Part, Plan, Scope, Signed, Version};
+use serde_json::json;
+use tokio::sync::{mpsc, watch};
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Request, Response, Status};
+use transport::{Code, Public, TaskTracker, to_status};
+
+/// A peer's refusal with its reason.
+#[derive(Debug, thiserror::Error)]
+#[error("played")]
+pub(crate) struct Says(pub(crate) Code, pub(crate) &'static str);
+
+impl Public for Says {
+    const DOMAIN: &'static str = "played";
+
+    fn code(&self) -> Code {
+        self.0
+    }
+
+    fn reason(&self) -> &str {
+        self.1
+    }
+}
+
+/// Who owns each session, as an executor remembers it.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Fences(Arc<Mutex<BTreeMap<String, (u64, String)>>>);
+
+impl Fences {
+    pub(crate) fn raise(&self, owner: &common::Owner) -> Result<u64, Status> {
+        let mut known = self.0.lock().unwrap();
+        let seen = known.get(&owner.session_id);
+        if seen.is_some_and(|(epoch, node)| {
+            owner.epoch < *epoch || (owner.epoch == *epoch && owner.node != *node)
+        }) {
+            return Err(to_status(&Says(Code::FailedPrecondition, "FENCE_STALE")));
+        }
+        known.insert(owner.session_id.clone(), (owner.epoch, owner.node.clone()));
+        Ok(owner.epoch)
+    }
+
+    pub(crate) fn check(&self, owner: &common::Owner) -> Result<(), Status> {
+        match self.0.lock().unwrap().get(&owner.session_id) {
+            Some((epoch, node)) if (*epoch, node) == (owner.epoch, &owner.node) => Ok(()),
+            Some(_) => Err(to_status(&Says(Code::FailedPrecondition, "FENCE_STALE"))),
+            None => Err(to_status(&Says(Code::NotFound, "SESSION_UNKNOWN"))),
+        }
+    }
+
+    pub(crate) fn epoch(&self, session: SessionId) -> Option<u64> {
+        self.0.lock().unwrap().get(&session.to_string()).map(|(epoch, _)| *epoch)
+    }
+
+    /// As after the loss of its database.
+    pub(crate) fn forget(&self) {
+        self.0.lock().unwrap().clear();
+    }
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Sandbox {
+    pub(crate) state: Arc<Mutex<State>>,
+    pub(crate) fences: Fences,
+    /// Executions go on only while this is open.
+    pub(crate) gate: watch::Sender<bool>,
+    tasks: TaskTracker,
+}
+
+pub(crate) struct State {
+    pub(crate) shapes: BTreeMap<&'static str, Shape>,
+    pub(crate) executions: BTreeMap<String, Execution>,
+    /// Refuses every fence for this reason.
+    pub(crate) refuses: Option<(Code, &'static str)>,
+    pub(crate) opened: u32,
+    pub(crate) closed: u32,
+    pub(crate) asked: u32,
+    /// What it makes of a plan before it answers.
+    pub(crate) twist: fn(&mut Plan),
+    pub(crate) output: Vec<u8>,
+}
+
+impl std::fmt::Debug for State {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("State").finish_non_exhaustive()
+    }
+}
+
+/// How a tool is planned.
+#[derive(Debug, Clone)]
+pub(crate) struct Shape {
+    pub(crate) effect: Effect,
+    pub(crate) class: EffectClass,
+    pub(crate) scopes: Vec<Scope>,
+    pub(crate) refusal: Option<&'static str>,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Execution {
+    /// How often its effect happened.
+    pub(crate) runs: u32,
+    pub(crate) attempt: u32,
+    pub(crate) receipt: Option<Signed>,
+    progress: watch::Sender<Progress>,
+    stop: watch::Sender<bool>,
+}
+
+#[derive(Debug, Clone, Default)]
+struct Progress {
+    started: Option<Vec<u8>>,
+    output: Vec<u8>,
+    finished: Option<wire::Finished>,
+}
+
+impl Sandbox {
+    pub(crate) fn new() -> Self {
+        let shape = |effect, class, scopes: &[Scope]| Shape {
+            effect,
+            class,
+            scopes: scopes.to_vec(),
+            refusal: None,
+        };
+        let shapes = BTreeMap::from([
+            ("list_files", shape(Effect::Allow, EffectClass::Pure, &[Scope::Once])),
+            ("process.exec", shape(Effect::Ask, EffectClass::Staged, &[Scope::Once, Scope::Run])),
+            ("check", shape(Effect::Allow, EffectClass::Staged, &[Scope::Once])),
+            ("forbidden", shape(Effect::Deny, EffectClass::Staged, &[Scope::Once])),
+            ("deploy", shape(Effect::Allow, EffectClass::Irreversible, &[Scope::Once])),
+            ("import_patch", shape(Effect::Ask, EffectClass::Idempotent, &[Scope::Once])),
+        ]);
+        let state = State {
+            shapes,
+            executions: BTreeMap::new(),
+            refuses: None,
+            opened: 0,
+            closed: 0,
+            asked: 0,
+            twist: |_| (),
+            output: b"one line\n".to_vec(),
+        };
+        Self {
+            state: Arc::new(Mutex::new(state)),
+            fences: Fences::default(),
+            gate: watch::Sender::new(true),
+            tasks: TaskTracker::new(),
+        }
+    }
+
+    pub(crate) fn with<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+        change(&mut self.state.lock().unwrap())
+    }
+
+    /// How often the effect of each call happened, calls that never began left out.
+    pub(crate) fn runs(&self) -> Vec<u32> {
+        self.with(|state| state.executions.values().map(|execution| execution.runs).collect())
+    }
+
+    pub(crate) async fn until_running(&self) {
+        super::mesh::eventually("a call runs", || self.runs().iter().any(|runs| *runs > 0)).await;
+    }
+
+    /// The one execution there is ends like this.
+    pub(crate) fn finish(&self, outcome: wire::finished::Outcome) {
+        self.with(|state| {
+            let execution = state.executions.values().next().unwrap();
+            execution.progress.send_modify(|progress| {
+                progress.finished =
+                    Some(wire::Finished { outcome: Some(outcome), ..wire::Finished::default() });
+            });
+        });
+    }
+
+    fn run(&self, call: &common::Call, receipt: Option<Signed>, is_container: bool) -> Execution {
+        let (progress, _) = watch::channel(Progress::default());
+        let (stop, mut stopped) = watch::channel(false);
+        let ids = (RunId::parse(&call.run_id).unwrap(), CallId::parse(&call.call_id).unwrap());
+        let output = self.with(|state| state.output.clone());
+        let (attempt, tell, mut gate) = (call.attempt, progress.clone(), self.gate.subscribe());
+        self.tasks.spawn(async move {
+            if is_container {
+                let started = Data::from(started(ids, attempt)).to_bytes().unwrap();
+                tell.send_modify(|progress| progress.started = Some(started));
+            }
+            tell.send_modify(|progress| progress.output = output);
+            let canceled = tokio::select! {
+                _ = gate.wait_for(|open| *open) => false,
+                _ = stopped.wait_for(|stop| *stop) => true,
+            };
+            tell.send_modify(|progress| {
+                progress
+                    .finished
+                    .get_or_insert_with(|| finished(ids, attempt, canceled, is_container));
+            });
+        });
+        Execution { runs: 1, attempt, receipt, progress, stop }
+    }
+}
+
+fn started((run_id, call_id): (RunId, CallId), attempt: u32) -> SandboxStarted {
+    SandboxStarted {
+        run_id,
+        call_id,
+        attempt,
+        container_name: format!("harness-{call_id}"),
+        image: "sha256:00".to_owned(),
+        network: SandboxNetwork::None,
+        mounts: Vec::new(),
+    }
+}
+
+fn finished(
+    (run_id, call_id): (RunId, CallId),
+    attempt: u32,
+    canceled: bool,
+    is_container: bool,
+) -> wire::Finished {
+    let stopped = SandboxStopped {
+        run_id,
+        call_id,
+        attempt,
+        container_name: format!("harness-{call_id}"),
+        status: if canceled { SandboxStatus::Canceled } else { SandboxStatus::Completed },
+        exit_code: (!canceled).then_some(0),
+        duration_ms: Some(7),
+    };
+    let outcome = match (canceled, is_container) {
+        (true, _) => wire::finished::Outcome::Canceled(common::Empty {}),
+        (false, true) => wire::finished::Outcome::Exited(wire::Exited { code: 0 }),
+        (false, false) => wire::finished::Outcome::Done(common::Empty {}),
+    };
+    wire::Finished {
+        outcome: Some(outcome),
+        result_json: json!({ "exitCode": 0, "stdout": "one line\n" }).to_string().into_bytes(),
+        stopped_data: if is_container {
+            Data::from(stopped).to_bytes().unwrap()
+        } else {
+            Vec::new()
+        },
+        duration_ms: 7,
+        ..wire::Finished::default()
+    }
+}
+
+fn plan(request: &wire::PlanRequest, shape: &Shape, manifest: Digest) -> Plan {
+    let (owner, call) = (request.owner.as_ref().unwrap(), request.call.as_ref().unwrap());
+    let subject = String::from_utf8(request.arguments.clone()).unwrap();
+    Plan {
+        v: Version::V1,
+        session: SessionId::parse(&owner.session_id).unwrap(),
+        run: RunId::parse(&call.run_id).unwrap(),
+        call: CallId::parse(&call.call_id).unwrap(),
+        tool: request.tool.clone(),
+        action: request.tool.clone(),
+        subject: Some(subject.clone().into()),
+        effect: shape.effect,
+        effect_class: shape.class,
+        executor: Executor::SandboxSvc,
+        scopes: shape.scopes.clone(),
+        manifest,
+        parts: vec![Part {
+            action: request.tool.clone(),
+            subject: Some(subject.into()),
+            effect: shape.effect,
+            rule: format!("permissions.{}", request.tool),
+        }],
+        network: Network::None,
+        argv: None,
+        cwd: None,
+        env: None,
+        image: None,
+        limits: None,
+        snapshot: None,
+        workspace: None,
+        patch: None,
+    }
+}
+
+#[tonic::async_trait]
+impl SandboxService for Sandbox {
+    async fn fence(
+        &self,
+        request: Request<wire::FenceRequest>,
+    ) -> Result<Response<wire::FenceResponse>, Status> {
+        if let Some((code, reason)) = self.with(|state| state.refuses) {
+            return Err(to_status(&Says(code, reason)));
+        }
+        let wire::FenceRequest { owner, grant, manifest } = request.into_inner();
+        assert!(grant.is_some());
+        assert_eq!(Digest::of(&manifest), super::mesh::manifest_digest(&manifest));
+        let epoch = self.fences.raise(&owner.unwrap())?;
+        let tools = self.with(|state| {
+            let names = state.shapes.keys();
+            names
+                .map(|name| common::Tool {
+                    name: (*name).to_owned(),
+                    description: "played".to_owned(),
+                    input_schema: b"{}".to_vec(),
+                })
+                .collect()
+        });
+        Ok(Response::new(wire::FenceResponse { epoch, tools }))
+    }
+
+    async fn open_environment(
+        &self,
+        request: Request<wire::OpenEnvironmentRequest>,
+    ) -> Result<Response<wire::OpenEnvironmentResponse>, Status> {
+        self.fences.check(&request.into_inner().owner.unwrap())?;
+        self.with(|state| state.opened += 1);
+        Ok(Response::new(wire::OpenEnvironmentResponse::default()))
+    }
+
+    async fn close_environment(
+        &self,
+        request: Request<wire::CloseEnvironmentRequest>,
+    ) -> Result<Response<wire::CloseEnvironmentResponse>, Status> {
+        self.fences.check(&request.into_inner().owner.unwrap())?;
+        self.with(|state| state.closed += 1);
+        Ok(Response::new(wire::CloseEnvironmentResponse {}))
+    }
+
+    async fn plan(
+        &self,
+        request: Request<wire::PlanRequest>,
+    ) -> Result<Response<wire::PlanResponse>, Status> {
+        let request = request.into_inner();
+        self.fences.check(request.owner.as_ref().unwrap())?;
+        let (shape, twist) =
+            self.with(|state| (state.shapes[request.tool.as_str()].clone(), state.twist));
+        let outcome = match shape.refusal {
+            Some(reason) => wire::plan_response::Outcome::Refused(common::Refused {
+                reason: reason.to_owned(),
+                detail: "played".to_owned(),
+            }),
+            None => {
+                let mut plan = plan(&request, &shape, super::mesh::digest());
+                twist(&mut plan);
+                let is_answer = (shape.effect, shape.class) == (Effect::Allow, EffectClass::Pure);
+                let result = is_answer
+                    .then(|| common::ToolResult { json: br#"{"entries":["app.txt"]}"#.to_vec() });
+                wire::plan_response::Outcome::Planned(wire::Planned {
+                    plan: plan.to_bytes().unwrap(),
+                    result,
+                })
+            }
+        };
+        Ok(Response::new(wire::PlanResponse { outcome: Some(outcome) }))
+    }
+
+    type ExecuteStream = ReceiverStream<Result<wire::ExecuteResponse, Status>>;
+
+    async fn execute(
+        &self,
+        request: Request<wire::ExecuteRequest>,
+    ) -> Result<Response<Self::ExecuteStream>, Status> {
+        let request = request.into_inner();
+        self.fences.check(request.owner.as_ref().unwrap())?;
+        let call = request.call.unwrap();
+        let receipt = request.receipt.map(crate::peers::from_signed);
+        let is_container = request.tool != "import_patch";
+        let known = self.with(|state| state.executions.get(&call.call_id).cloned());
+        let execution = match known {
+            Some(known) if known.attempt >= call.attempt => known,
+            before => {
+                let mut new = self.run(&call, receipt, is_container);
+                new.runs += before.map_or(0, |before| before.runs);
+                self.with(|state| state.executions.insert(call.call_id.clone(), new.clone()));
+                new
+            }
+        };
+        let (sender, receiver) = mpsc::channel(16);
+        let mut progress = execution.progress.subscribe();
+        let mut offset = usize::try_from(request.after_output_offset).unwrap();
+        self.tasks.spawn(async move {
+            let mut told = false;
+            loop {
+                let seen = progress.borrow_and_update().clone();
+                let mut messages = Vec::new();
+                if let Some(data) = seen.started.filter(|_| !told) {
+                    told = true;
+                    messages.push(wire::execute_response::Message::Started(wire::Started { data }));
+                }
+                if seen.output.len() > offset {
+                    messages.push(wire::execute_response::Message::Output(wire::Output {
+                        offset: u64::try_from(offset).unwrap(),
+                        stream: wire::Stream::Stdout.into(),
+                        bytes: seen.output[offset..].to_vec(),
+                    }));
+                    offset = seen.output.len();
+                }
+                let finished = seen.finished.is_some();
+                messages.extend(seen.finished.map(wire::execute_response::Message::Finished));
+                for message in messages {
+                    let message = wire::ExecuteResponse { message: Some(message) };
+                    if sender.send(Ok(message)).await.is_err() {
+                        return;
+                    }
+                }
+                if finished || progress.changed().await.is_err() {
+                    return;
+                }
+            }
+        });
+        Ok(Response::new(ReceiverStream::new(receiver)))
+    }
+
+    async fn get_execution(
+        &self,
+        request: Request<wire::GetExecutionRequest>,
+    ) -> Result<Response<wire::GetExecutionResponse>, Status> {
+        use wire::get_execution_response::State;
+        let wire::GetExecutionRequest { owner, call_id } = request.into_inner();
+        self.fences.check(&owner.unwrap())?;
+        let state = self.with(|state| {
+            state.asked += 1;
+            match state.executions.get(&call_id).map(|known| known.progress.borrow().clone()) {
+                None => State::NotFound(common::Empty {}),
+                Some(Progress { finished: Some(finished), .. }) => State::Finished(finished),
+                Some(Progress { finished: None, .. }) => State::Running(common::Empty {}),
+            }
+        });
+        Ok(Response::new(wire::GetExecutionResponse { state: Some(state) }))
+    }
+
+    type GetPatchStream = ReceiverStream<Result<wire::GetPatchResponse, Status>>;
+
+    async fn get_patch(
+        &self,
+        _: Request<wire::GetPatchRequest>,
+    ) -> Result<Response<Self::GetPatchStream>, Status> {
+        Err(Status::unimplemented("not played"))
+    }
+
+    async fn cancel(
+        &self,
+        request: Request<wire::CancelRequest>,
+    ) -> Result<Response<wire::CancelResponse>, Status> {
+        let wire::CancelRequest { owner, call_id } = request.into_inner();
+        self.fences.check(&owner.unwrap())?;
+        let was_running = self.with(|state| {
+            let found = state.executions.get(&call_id);
+            found.map(|execution| execution.stop.send_replace(true)).is_some()
+        });
+        Ok(Response::new(wire::CancelResponse { was_running }))
+    }
+}
