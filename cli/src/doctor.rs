@@ -18,7 +18,7 @@ pub(crate) use engine::{Engine, image_id};
 const EXAMPLES: &str = "\
 Examples:
   harness doctor
-  harness doctor --state ./mesh --image harness/sandbox:1
+  harness doctor --state ./mesh --image harness/busybox:1
   harness doctor --engine-socket /run/podman/podman.sock --json";
 
 #[derive(Debug, clap::Args)]

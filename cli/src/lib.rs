@@ -70,7 +70,7 @@ async fn perform(Cli { command }: Cli) -> Result<Exit, Error> {
         Command::Pki(command) => commands::pki(command),
         Command::Token(command) => commands::token(command),
         Command::Doctor(args) => doctor::doctor(args).await,
-        Command::Demo(args) => demo::demo(&args),
+        Command::Demo(args) => demo::demo(args).await,
     }
 }
 

@@ -113,6 +113,9 @@ pub struct Mesh {
 }
 
 impl Mesh {
+    /// How many processes it is.
+    pub const SIZE: usize = Service::ALL.len();
+
     /// Makes the directory's content, or takes up what it holds. Nothing is started. Everything that the options
     /// name is checked before anything is written.
     pub fn create(dir: &Path, options: &Options) -> Result<Self, Error> {

@@ -245,10 +245,10 @@ async fn settle(session: &mut Session, ask: &Ask, decision: Decision) -> Result<
     };
     match session.answer(ask, decision, note).await? {
         Answered::Accepted => {
-            output::progress(&format!("answered {} with {}", ask.permission_id, decision.as_str()))
+            output::progress(&format!("answered {} with {}", ask.permission_id, decision.as_str()));
         }
         Answered::Settled(how) => {
-            output::progress(&format!("{} is settled already: {how}", ask.permission_id))
+            output::progress(&format!("{} is settled already: {how}", ask.permission_id));
         }
     }
     Ok(())

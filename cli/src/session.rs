@@ -258,7 +258,7 @@ impl Session {
                 }
             }
             Data::AgentStarted(started) => {
-                self.run = RunId::parse(&started.agent_id).ok().or(self.run)
+                self.run = RunId::parse(&started.agent_id).ok().or(self.run);
             }
             Data::ModelResponse(response) => {
                 let Usage { prompt_tokens, completion_tokens, total_tokens } = response.usage;

@@ -95,6 +95,10 @@ impl Explain for Error {
 }
 
 impl Target {
+    pub(crate) fn of_state(state: PathBuf) -> Self {
+        Self { state: Some(state), gateway: None, ca: None, token_file: None }
+    }
+
     /// Opens the connection; nothing is said on it yet.
     pub(crate) async fn connect(&self) -> Result<(Client, Events), Error> {
         let options = self.options()?;

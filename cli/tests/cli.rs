@@ -1,4 +1,6 @@
 //! The built program: exit codes, one line per failure, nothing half done, nothing left running.
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
+
 use std::{
     fs,
     io::{BufRead as _, BufReader, Write as _},
@@ -334,15 +336,14 @@ fn waiting(home: &Path) -> (Child, Vec<u32>) {
     let program = installed(home, "exec sleep 600");
     let child = up(&program, home).spawn().unwrap();
     let until = Instant::now() + Duration::from_secs(30);
-    loop {
-        let pids = fs::read_to_string(home.join("state/pids")).unwrap_or_default();
-        let pids: Vec<u32> = pids.lines().map(|line| line.parse().unwrap()).collect();
-        if pids.len() == 5 && pids.iter().all(|pid| comm(*pid) == "sleep") {
-            return (child, pids);
-        }
+    let mut pids = Vec::new();
+    while pids.len() < 5 || pids.iter().any(|pid| comm(*pid) != "sleep") {
         assert!(Instant::now() < until, "the services did not start");
         std::thread::yield_now();
+        let text = fs::read_to_string(home.join("state/pids")).unwrap_or_default();
+        pids = text.lines().map(|line| line.parse().unwrap()).collect();
     }
+    (child, pids)
 }
 
 fn comm(pid: u32) -> String {

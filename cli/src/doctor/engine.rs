@@ -59,9 +59,9 @@ impl Explain for Error {
                 "restart the engine and look at its log"
             }
             Self::NoImage(_) => {
-                "build it with 'make image', or give --image one that 'docker images' lists"
+                "build it with 'deploy/setup.sh', or give --image one that 'docker images' lists"
             }
-            Self::NotAnImage(_) => "give a name such as harness/sandbox:1, or sha256:<id>",
+            Self::NotAnImage(_) => "give a name such as harness/busybox:1, or sha256:<id>",
         }
         .to_owned()
     }
@@ -104,6 +104,15 @@ impl Engine {
         Self { socket: socket.to_owned() }
     }
 
+    /// Whether the engine knows a container of this name, running or not.
+    pub(crate) async fn has_container(&self, name: &str) -> Result<bool, Error> {
+        match self.ask::<serde::de::IgnoredAny>(&format!("/containers/{name}/json")).await {
+            Ok(_) => Ok(true),
+            Err(Error::Status { status: 404, .. }) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
     pub(super) async fn checks(&self) -> Vec<Check> {
         let version: Version = match self.ask("/version").await {
             Ok(version) => version,
@@ -115,7 +124,11 @@ impl Engine {
         match self.ask::<Info>("/info").await {
             Ok(info) => checks.extend(abilities(&info)),
             Err(error) => {
-                checks.push(Check::fail("engine-info", Causes(&error).to_string(), &error.advice()))
+                checks.push(Check::fail(
+                    "engine-info",
+                    Causes(&error).to_string(),
+                    &error.advice(),
+                ));
             }
         }
         checks
