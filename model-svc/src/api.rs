@@ -15,7 +15,7 @@ use tonic::{Request, Response, Status};
 use transport::Service::AgentSvc;
 use transport::authz::{Caller, Mismatch, Row, Table};
 
-use crate::desk::{self, About, Desk, Reply, Standing};
+use crate::desk::{About, Desk, Reply, Standing};
 
 const SERVICE: &str = "harness.model.v1.ModelService";
 /// More than a provider is ever sent, so that what is too large for one is told by its own name.
@@ -90,7 +90,7 @@ impl ModelService for Api {
             Reply::Attached(mut attachment) => {
                 attachment.begun().await.map_err(|refusal| transport::to_status(&*refusal))?;
                 Ok(only(async move {
-                    match desk::ended(attachment).await {
+                    match attachment.outcome().await {
                         Ok(outcome) => Ok(wire::outcome((*outcome).clone())),
                         Err(refusal) => Err(transport::to_status(&*refusal)),
                     }

@@ -92,7 +92,7 @@ impl Ledger {
     pub(crate) async fn run(self: Arc<Self>, shutdown: CancellationToken) {
         let mut pause = FIRST_PAUSE;
         let mut rows = BATCH_ROWS;
-        self.probe().await;
+        self.reach(&shutdown).await;
         loop {
             let next = match self.store.outbox_batch(rows, BATCH_BYTES).await {
                 Ok(batch) if batch.is_empty() => {
@@ -124,11 +124,17 @@ impl Ledger {
         }
     }
 
-    async fn probe(&self) {
-        match self.channel.probe(PROBE).await {
-            Ok(()) => self.ready.set(READY, true),
-            Err(fault) => warn!(error = %fault, "audit-svc cannot be reached yet"),
+    /// Returns once audit-svc has been reached: nothing can be asked of this service before.
+    async fn reach(&self, shutdown: &CancellationToken) {
+        let mut pause = FIRST_PAUSE;
+        while let Err(fault) = self.channel.probe(PROBE).await {
+            warn!(error = %fault, "audit-svc cannot be reached yet");
+            tokio::select! {
+                () = tokio::time::sleep(pause) => pause = (pause * 2).min(LONGEST_PAUSE),
+                () = shutdown.cancelled() => return,
+            }
         }
+        self.ready.set(READY, true);
     }
 
     async fn append(&self, batch: &[Waiting]) -> Next {

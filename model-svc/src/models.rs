@@ -102,7 +102,7 @@ impl Models {
     /// Reads the file, every key and every script; tells everything that is wrong. Names in it are relative to it.
     pub(crate) fn read(path: &Path) -> Result<Self, Vec<Fault>> {
         let entries = entries(path).map_err(|fault| vec![fault])?;
-        let base = path.parent().unwrap_or(Path::new(""));
+        let base = path.parent().unwrap_or_else(|| Path::new(""));
         let mut models = BTreeMap::new();
         let mut faults = Vec::new();
         for entry in entries {

@@ -75,7 +75,7 @@ pub(crate) fn finished(
 const MAX_MILLIS: u64 = 1 << 53 >> 1;
 
 /// What was refused and by which name; the claims in it are not proven.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct Refused<'r> {
     pub(crate) stage: Stage,
     pub(crate) call: Option<CallId>,

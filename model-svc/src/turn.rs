@@ -176,26 +176,6 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    #[cfg(test)]
-    pub(crate) const ALL: [Self; 16] = [
-        Self::InvalidRequest,
-        Self::Aborted,
-        Self::Timeout,
-        Self::Transport,
-        Self::Auth,
-        Self::RateLimited,
-        Self::Http,
-        Self::InvalidResponse,
-        Self::UnsupportedResponse,
-        Self::ContentFiltered,
-        Self::BudgetExceeded,
-        Self::ModelUnknown,
-        Self::CallConflict,
-        Self::StartTooLate,
-        Self::AuditUnavailable,
-        Self::InDoubt,
-    ];
-
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::InvalidRequest => "MODEL_INVALID_REQUEST",

@@ -23,11 +23,12 @@ fn wrong(field: &'static str, expected: &'static str) -> Refusal {
 }
 
 pub(super) fn owner(owner: Option<common::Owner>) -> Result<Owner, Refusal> {
-    let common::Owner { session_id, node, epoch } = owner.ok_or(wrong("owner", "present"))?;
+    let common::Owner { session_id, node, epoch } =
+        owner.ok_or_else(|| wrong("owner", "present"))?;
     let session = SessionId::parse(&session_id)
         .ok()
         .filter(|session| !session.is_nil())
-        .ok_or(wrong("owner.session_id", "a UUID"))?;
+        .ok_or_else(|| wrong("owner.session_id", "a UUID"))?;
     let named = (1..=MAX_NODE).contains(&node.len()) && !node.chars().any(char::is_control);
     if !named {
         return Err(wrong("owner.node", "a name of 1 to 128 bytes"));
@@ -40,7 +41,8 @@ pub(super) fn owner(owner: Option<common::Owner>) -> Result<Owner, Refusal> {
 
 pub(super) fn fence(request: model::FenceRequest) -> Result<(Owner, Signed, Vec<u8>), Refusal> {
     let model::FenceRequest { owner: by, grant, manifest } = request;
-    let common::Signed { payload, signature, chain } = grant.ok_or(wrong("grant", "present"))?;
+    let common::Signed { payload, signature, chain } =
+        grant.ok_or_else(|| wrong("grant", "present"))?;
     Ok((owner(by)?, Signed { payload, signature, chain }, manifest))
 }
 
@@ -54,7 +56,7 @@ pub(super) struct Call {
 
 pub(super) fn call_ids(call: Option<common::Call>) -> Result<Call, Refusal> {
     let common::Call { run_id, call_id: id, attempt, start_before_ms } =
-        call.ok_or(wrong("call", "present"))?;
+        call.ok_or_else(|| wrong("call", "present"))?;
     let run = RunId::parse(&run_id).map_err(|_| wrong("call.run_id", "a UUID"))?;
     Ok(Call { run, call: call_id(&id)?, attempt, start_before_ms })
 }
@@ -114,7 +116,7 @@ fn request_digest(request: &model::CompleteRequest) -> Digest {
 }
 
 fn message(message: model::Message) -> Result<Message, Refusal> {
-    Ok(match message.message.ok_or(wrong("messages", "messages of a known kind"))? {
+    Ok(match message.message.ok_or_else(|| wrong("messages", "messages of a known kind"))? {
         WireMessage::System(model::Text { text }) => Message::System(text),
         WireMessage::User(model::Text { text }) => Message::User(text),
         WireMessage::Assistant(model::Assistant { text, calls, opaque }) => {

@@ -117,7 +117,7 @@ impl OpenAi {
         if status != StatusCode::OK {
             let retry_after = headers::retry_after(response.headers());
             let body = error_body(&mut response, self.settings.timeout).await;
-            let failure = classify::http(status, classify::evidence(&body));
+            let failure = classify::http(status, &classify::evidence(&body));
             return Err(named(Failure { retry_after, ..failure }));
         }
         if !headers::is_json(response.headers()) {
@@ -137,9 +137,6 @@ impl OpenAi {
             }
             response::Read::Error(evidence) => {
                 Err(named(classify::in_band(&evidence).billed(reserved)))
-            }
-            response::Read::Unsupported => {
-                Err(named(Failure::new(Kind::UnsupportedResponse).billed(reserved)))
             }
             response::Read::Invalid => {
                 Err(named(Failure::new(Kind::InvalidResponse).billed(reserved)))

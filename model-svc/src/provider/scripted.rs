@@ -185,3 +185,45 @@ impl ScriptedCall {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::Scripted;
+
+    #[test]
+    fn a_scenario_of_the_first_seed_is_a_script() {
+        let text = "\
+id: golden
+uses_tasks: [demo]
+script:
+  - {content: one, finishReason: length}
+  - toolCalls:
+      - {id: a, name: process.exec, arguments: {argv: [ls, 'on'], timeoutSeconds: 5}}
+      - {id: b, name: read_file, arguments: '{\"path\":'}
+    usage: {promptTokens: 1, completionTokens: 2, totalTokens: 3}
+    delayMs: 5
+expect: {run: {status: completed}}
+";
+        let script = Scripted::parse(text).unwrap();
+        let arguments: Vec<_> =
+            script.turns[1].tool_calls.iter().map(|call| call.raw().arguments.unwrap()).collect();
+        assert_eq!(arguments, [r#"{"argv":["ls","on"],"timeoutSeconds":5}"#, r#"{"path":"#]);
+    }
+
+    #[test]
+    fn what_is_no_script_is_refused_with_its_place() {
+        for text in [
+            "",
+            "script: {}",
+            "turns: []",
+            "script: [{contents: a}]",
+            "script: [{finishReason: done}]",
+            "script: [{toolCalls: [{id: a, name: x}]}]",
+            "script: [{toolCalls: [{id: a, name: x, arguments: 5}]}]",
+            "script: []\nscript: []",
+        ] {
+            let refused = Scripted::parse(text).err();
+            assert!(refused.is_some_and(|what| text.is_empty() || what.contains("line")), "{text}");
+        }
+    }
+}

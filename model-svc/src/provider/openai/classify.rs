@@ -56,8 +56,8 @@ pub(super) fn evidence(body: &[u8]) -> Evidence {
 }
 
 /// An answer that is not 200: nothing was generated, so nothing is billed.
-pub(super) fn http(status: StatusCode, evidence: Evidence) -> Failure {
-    judge(status.as_u16(), &evidence)
+pub(super) fn http(status: StatusCode, evidence: &Evidence) -> Failure {
+    judge(status.as_u16(), evidence)
 }
 
 /// An error inside a 200: a number in it acts as the status.
@@ -120,7 +120,7 @@ mod tests {
             (529, "", kind(Kind::Http).retryable(true)),
         ] {
             let status = StatusCode::from_u16(status).unwrap();
-            assert_eq!(http(status, evidence(body.as_bytes())), expected, "{status} {body}");
+            assert_eq!(http(status, &evidence(body.as_bytes())), expected, "{status} {body}");
         }
     }
 }

@@ -34,3 +34,15 @@ impl Names {
         Answer { calls: calls.collect(), ..answer }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::Names;
+
+    #[test]
+    fn a_name_has_only_what_this_dialect_takes() {
+        assert_eq!(Names::wire("process.exec"), "process_exec");
+        assert_eq!(Names::wire("read_file-2"), "read_file-2");
+        assert_eq!(Names::wire("ä b"), "__b");
+    }
+}

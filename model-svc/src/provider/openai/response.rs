@@ -9,11 +9,11 @@ use crate::finalize::{Raw, RawCall, RawFinish, RawUsage};
 use crate::turn::Usage;
 
 pub(super) enum Read {
+    /// To be judged.
     Answer(Raw),
     /// An error that came with a status of 200.
     Error(Evidence),
-    /// A form of answer that is not spoken here.
-    Unsupported,
+    /// Not a completion.
     Invalid,
 }
 
@@ -83,25 +83,30 @@ pub(super) fn parse(model: &str, body: &[u8]) -> Read {
     if let Some(error) = error {
         return Read::Error(Evidence::from(error));
     }
-    let mut choices = choices.unwrap_or_default().into_iter();
-    let (Some(choice), None) = (choices.next(), choices.next()) else { return Read::Invalid };
-    let Choice { index: None | Some(0), message: Some(reply), finish_reason } = choice else {
-        return Read::Invalid;
-    };
-    let Reply { content, refusal, tool_calls, function_call } = reply;
-    if function_call.is_some() {
-        return Read::Unsupported;
-    }
-    // A refusal is the model's word to the person: it is shown like any other text.
-    let text = refusal.filter(|refusal| !refusal.is_empty()).or_else(|| content.map(joined));
-    Read::Answer(Raw {
+    let mut raw = Raw {
         model: model.to_owned(),
         request_id: None,
-        finish: finish(finish_reason.as_deref()),
-        text: text.unwrap_or_default(),
-        calls: tool_calls.unwrap_or_default().into_iter().map(call).collect(),
+        finish: RawFinish::Unknown,
+        text: String::new(),
+        calls: Vec::new(),
         usage: usage.map_or(RawUsage::Missing, counted),
-    })
+    };
+    let mut choices = choices.unwrap_or_default().into_iter();
+    // Anything but one choice at index 0 is no answer, but it is paid: it goes to judgement without a finish.
+    if let (Some(choice), None) = (choices.next(), choices.next())
+        && let Choice { index: None | Some(0), message: Some(reply), finish_reason } = choice
+    {
+        let Reply { content, refusal, tool_calls, function_call } = reply;
+        raw.finish = match function_call {
+            Some(IgnoredAny) => RawFinish::FunctionCall,
+            None => finish(finish_reason.as_deref()),
+        };
+        // A refusal is the model's word to the person: it is shown like any other text.
+        let text = refusal.filter(|refusal| !refusal.is_empty()).or_else(|| content.map(joined));
+        raw.text = text.unwrap_or_default();
+        raw.calls = tool_calls.unwrap_or_default().into_iter().map(call).collect();
+    }
+    Read::Answer(raw)
 }
 
 /// Text parts in their order; other parts are not text.
