@@ -23,7 +23,7 @@ use transport::{CancellationToken, Context};
 
 pub use callers::CALLERS;
 pub use config::{Config, NotAnOrigin, Origin};
-pub use error::Error;
+pub use error::{Error, Unsound};
 
 /// The readiness condition that holds while entries can be stored.
 pub(crate) const READY: &str = "ledger";

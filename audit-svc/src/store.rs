@@ -7,7 +7,7 @@ mod verify;
 
 use std::collections::HashMap;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use event::id::SessionId;
 use ledger::Frontier;
@@ -16,7 +16,7 @@ use sqlx::sqlite::{
     SqliteSynchronous,
 };
 use sqlx::{ConnectOptions as _, Connection as _};
-use tracing::warn;
+use tracing::{info, warn};
 use transport::Chain;
 
 pub(crate) use append::{Answer, Outcome};
@@ -62,7 +62,9 @@ impl Store {
         let mut writer = connect(&options).await?;
         sqlx::migrate!("migrations/sqlite").run(&mut writer).await.map_err(Error::Migrate)?;
         begin(&mut writer, origin).await?;
+        let started = Instant::now();
         let tree = verify::verify(&mut writer, origin).await?;
+        info!(entries = tree.frontier.size(), elapsed = ?started.elapsed(), "the ledger verifies");
         let reading = options.clone().create_if_missing(false).pragma("query_only", "ON");
         let readers = SqlitePoolOptions::new()
             .max_connections(READERS)

@@ -121,6 +121,7 @@ impl Appender {
     }
 
     fn ended(&self) -> Refused {
+        self.ready.set(READY, false);
         if self.halted.is_cancelled() { Refused::Halted } else { Refused::Stopping }
     }
 }

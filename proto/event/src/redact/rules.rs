@@ -63,11 +63,13 @@ static PRIVATE_KEY: LazyLock<Option<Regex>> = LazyLock::new(|| {
     compiled(&format!(r"(?s)-----BEGIN {label}.*?(?:-----END {label}|\z)"))
 });
 
-/// What is public by design and full of letters at random.
+/// What is public by design and full of letters at random; in its one form, so that nothing else fits in.
 static PUBLIC: LazyLock<Option<Regex>> = LazyLock::new(|| {
-    compiled(
-        r"-----BEGIN (CERTIFICATE|PUBLIC KEY)-----[0-9A-Za-z+/=\s]*-----END (?:CERTIFICATE|PUBLIC KEY)-----",
-    )
+    let label = "(?:CERTIFICATE|PUBLIC KEY)-----";
+    let line = "[0-9A-Za-z+/]";
+    compiled(&format!(
+        "-----BEGIN {label}\n(?:{line}{{64}}\n)*{line}{{1,64}}={{0,2}}\n-----END {label}"
+    ))
 });
 
 static BEARER: LazyLock<Option<Regex>> =
@@ -194,6 +196,7 @@ fn spans(text: &str) -> Vec<Span> {
     group(&QUERY, "query", text, 1, assigned::is_value, &mut spans);
     userinfo(text, &mut spans);
     assigned::find(text, &mut spans);
+    spare_public(text, &mut spans);
     spans
 }
 
@@ -240,15 +243,16 @@ fn shapes(text: &str) -> Vec<Span> {
             spans.push(Span { at: token.range(), rule });
         }
     }
-    if !spans.is_empty()
-        && let Some(public) = PUBLIC.as_ref()
-    {
-        let blocks: Vec<Range<usize>> = public.find_iter(text).map(|block| block.range()).collect();
-        spans.retain(|span| {
-            !blocks.iter().any(|block| block.start <= span.at.start && span.at.end <= block.end)
-        });
-    }
     spans
+}
+
+/// A certificate is not a credential, whatever its letters look like.
+fn spare_public(text: &str, spans: &mut Vec<Span>) {
+    let Some(public) = PUBLIC.as_ref().filter(|_| !spans.is_empty()) else { return };
+    let blocks: Vec<Range<usize>> = public.find_iter(text).map(|block| block.range()).collect();
+    spans.retain(|span| {
+        !blocks.iter().any(|block| block.start <= span.at.start && span.at.end <= block.end)
+    });
 }
 
 /// The password of `scheme://user:password@`, or all of an opaque `scheme://token@`.

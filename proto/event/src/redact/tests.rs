@@ -85,7 +85,7 @@ fn characters_that_show_nothing_hide_nothing() {
 #[test]
 fn what_is_no_credential_stays() {
     let certificate = format!(
-        "{}\nMIIBsk+AKIA{}/x==\n{}\n",
+        "{}\nMIIBsk+AKIA{}/token==\n{}\n",
         made("-----BEGIN ", "CERTIFICATE-----"),
         "QWERTYUIOPASDFGH",
         made("-----END ", "CERTIFICATE-----")
@@ -105,6 +105,16 @@ fn what_is_no_credential_stays() {
     ] {
         assert_eq!(text(kept), kept);
     }
+}
+
+#[test]
+fn a_certificate_is_no_hiding_place() {
+    let hidden = format!(
+        "{}\npassword=hunter2\n{}",
+        made("-----BEGIN ", "CERTIFICATE-----"),
+        made("-----END ", "CERTIFICATE-----")
+    );
+    assert!(!text(&hidden).contains("hunter2"));
 }
 
 #[test]
