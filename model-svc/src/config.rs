@@ -26,7 +26,7 @@ pub struct Config {
     #[arg(long, value_name = "HOST:PORT")]
     pub audit_endpoint: Endpoint,
 
-    /// TOML file of the models on offer: [[model]] with id, provider and the provider's own settings
+    /// TOML file of the models on offer: a table `model` for each, with id, provider and the provider's own settings
     #[arg(long, value_name = "FILE")]
     pub models_file: PathBuf,
 }
