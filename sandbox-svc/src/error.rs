@@ -11,6 +11,9 @@ use crate::engine::EngineError;
 use crate::tree::blobs::BlobError;
 use crate::tree::scan::ScanError;
 
+/// What a variant does not distinguish; for the log alone.
+type Cause = Box<dyn std::error::Error + Send + Sync>;
+
 /// Why the service does not start, stops, or does not answer a request.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -46,7 +49,7 @@ pub enum Error {
     Engine {
         what: &'static str,
         #[source]
-        source: Box<dyn std::error::Error + Send + Sync>,
+        source: Cause,
     },
     #[error("{what} {}", .path.display())]
     File {
@@ -62,9 +65,9 @@ pub enum Error {
     #[error("an event cannot be recorded")]
     Seal(#[from] event::SealError),
     #[error("the copy of a workspace failed")]
-    Scan(#[source] ScanError),
+    Scan(#[source] Cause),
     #[error("the kept bytes of a base failed")]
-    Blob(#[from] BlobError),
+    Blob(#[source] Cause),
     #[error("a task of the service failed")]
     Task(#[from] tokio::task::JoinError),
     #[error("the method table does not fit")]
@@ -95,8 +98,14 @@ impl From<ScanError> for Error {
             | ScanError::Entries(_)
             | ScanError::EntriesPerDirectory
             | ScanError::Bytes(_) => Self::WorkspaceTooLarge(error.to_string()),
-            ScanError::Root | ScanError::Copy(_) => Self::Scan(error),
+            ScanError::Root | ScanError::Copy(_) => Self::Scan(Box::new(error)),
         }
+    }
+}
+
+impl From<BlobError> for Error {
+    fn from(error: BlobError) -> Self {
+        Self::Blob(Box::new(error))
     }
 }
 

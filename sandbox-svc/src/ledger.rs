@@ -120,7 +120,7 @@ impl Ledger {
                 warn!(%session, reason = %fault.reason, "the ledger is not reachable; entries wait");
             }
             error => {
-                error!(%session, error = %Chain(error), "the ledger does not take a stream's entries")
+                error!(%session, error = %Chain(error), "the ledger does not take a stream's entries");
             }
         }
     }

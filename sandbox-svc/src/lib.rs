@@ -1,16 +1,40 @@
 //! Workspaces, environments, containers and patches; the only holder of the engine.
 
+mod admit;
+mod answer;
+mod api;
+mod bind;
+mod calls;
 mod config;
 mod engine;
+mod environment;
 mod error;
+mod exec;
 mod failpoint;
+mod image;
 mod import;
+mod import_call;
 mod ledger;
+mod lifecycle;
+mod limits;
+mod live;
 mod patch;
+mod patch_stream;
+mod perform;
+mod planner;
+mod reaper;
 mod refusal;
+mod report;
+mod sandbox;
+mod session;
+mod spool;
 mod staging;
 mod store;
+mod tool;
 mod tree;
 
+pub use api::CALLERS;
+pub use bind::{Bound, bind};
 pub use config::{Config, Milli, NotAWorkspace, NotAnAmount, StagingKind, Workspace};
 pub use error::Error;
+pub use store::StoreError;

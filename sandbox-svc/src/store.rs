@@ -15,7 +15,7 @@ use sqlx::sqlite::{
 use sqlx::{Row as _, Sqlite, Transaction};
 use uuid::Uuid;
 
-pub(crate) use environment::{Begun, EnvironmentRow, EnvironmentState, NewEnvironment};
+pub(crate) use environment::{Begun, EnvironmentRow, EnvironmentState, NewEnvironment, Taken};
 pub(crate) use execution::{
     Accepted, Closing, ExecutionRow, ExecutionState, ImportRow, NewExecution, PlanRow, Refused,
 };

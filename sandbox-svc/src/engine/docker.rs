@@ -19,6 +19,7 @@ use crate::engine::{
     self, ContainerId, Created, EngineError, Frame, Handle, Image, ImageError, Inspected, Listed,
     Spec, Status, body,
 };
+use crate::image::ImageName;
 
 const QUICK: Duration = Duration::from_secs(10);
 const SLOW: Duration = Duration::from_secs(60);
@@ -59,7 +60,16 @@ impl Docker {
         }
     }
 
-    pub(crate) async fn image(&self, name: &str) -> Result<Image, ImageError> {
+    pub(crate) async fn image(&self, name: &ImageName) -> Result<Image, ImageError> {
+        self.inspect_image(name.as_str()).await
+    }
+
+    /// The image that a plan names; it may have been removed since.
+    pub(crate) async fn image_by_id(&self, id: Option<event::Digest>) -> Result<Image, ImageError> {
+        self.inspect_image(&id.ok_or(ImageError::Unknown)?.to_string()).await
+    }
+
+    async fn inspect_image(&self, name: &str) -> Result<Image, ImageError> {
         let answer = limited("image inspect", QUICK, self.client.inspect_image(name)).await?;
         let image = match answer {
             Err(Error::DockerResponseServerError { status_code: 404, .. }) => {
@@ -69,7 +79,11 @@ impl Docker {
         };
         let incomplete =
             |what| ImageError::Engine(EngineError::Incomplete { call: "image inspect", what });
-        let id = image.id.as_deref().and_then(|id| id.parse().ok()).ok_or(incomplete("an id"))?;
+        let id = image
+            .id
+            .as_deref()
+            .and_then(|id| id.parse().ok())
+            .ok_or_else(|| incomplete("an id"))?;
         let config = image.config.unwrap_or_default();
         let set = |list: &Option<Vec<String>>| list.as_ref().is_some_and(|list| !list.is_empty());
         if set(&config.volumes) {
@@ -258,8 +272,8 @@ impl Docker {
 fn inspected(answer: ContainerInspectResponse) -> Result<Inspected, EngineError> {
     let incomplete = |what| EngineError::Incomplete { call: "inspect", what };
     let id = answer.id.as_deref().and_then(|id| ContainerId::parse(id).ok());
-    let state = answer.state.ok_or(incomplete("a state"))?;
-    let status = match state.status.ok_or(incomplete("a status"))? {
+    let state = answer.state.ok_or_else(|| incomplete("a state"))?;
+    let status = match state.status.ok_or_else(|| incomplete("a status"))? {
         ContainerStateStatusEnum::CREATED => Status::Created,
         ContainerStateStatusEnum::RUNNING
         | ContainerStateStatusEnum::PAUSED
@@ -272,7 +286,7 @@ fn inspected(answer: ContainerInspectResponse) -> Result<Inspected, EngineError>
     };
     let labels = answer.config.and_then(|config| config.labels).unwrap_or_default();
     Ok(Inspected {
-        id: id.ok_or(incomplete("a container id"))?,
+        id: id.ok_or_else(|| incomplete("a container id"))?,
         status,
         pid: state.pid.and_then(|pid| i32::try_from(pid).ok()).filter(|pid| *pid > 0),
         exit_code: state.exit_code.and_then(|code| i32::try_from(code).ok()).unwrap_or(-1),

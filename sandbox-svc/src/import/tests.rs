@@ -264,7 +264,8 @@ fn a_kill_while_going_back_still_goes_back() {
 
 #[test]
 fn a_host_that_changed_before_is_a_conflict_and_stays() {
-    let changes: [(&str, fn(&Scene)); 5] = [
+    type Change = fn(&Scene);
+    let changes: [(&str, Change); 5] = [
         ("a.txt", |scene| fs::write(scene.host_file("a.txt"), "theirs").unwrap()),
         ("a.txt", |scene| {
             let mode = fs::Permissions::from_mode(0o640);

@@ -26,14 +26,14 @@ pub(crate) fn wants_bytes(node: &Node) -> bool {
     matches!(node, Node::File { size, .. } if *size <= MAX_TEXT)
 }
 
-pub(crate) fn render(entry: &Entry, before: Option<Side<'_>>, after: Option<Side<'_>>) -> String {
+pub(crate) fn render(entry: &Entry, before: Option<&Side<'_>>, after: Option<&Side<'_>>) -> String {
     let mut text = String::new();
     header(&mut text, entry);
-    let old = before.as_ref().map(Side::text);
-    let new = after.as_ref().map(Side::text);
+    let old = before.map(Side::text);
+    let new = after.map(Side::text);
     match (old.unwrap_or(Some("")), new.unwrap_or(Some(""))) {
         (Some(old), Some(new)) if old != new => {
-            lines(&mut text, &entry.path, &entry.change, old, new)
+            lines(&mut text, &entry.path, &entry.change, old, new);
         }
         (Some(_), Some(_)) => (),
         (None, _) | (_, None) => opaque(&mut text, &entry.change),
@@ -129,7 +129,7 @@ mod tests {
             node.as_ref().zip(bytes).map(|(node, (bytes, _))| Side { node, bytes: bytes.to_vec() })
         };
         let (before, after) = (Box::leak(Box::new(before)), Box::leak(Box::new(after)));
-        render(&entry, side(before, old), side(after, new))
+        render(&entry, side(before, old).as_ref(), side(after, new).as_ref())
     }
 
     #[test]

@@ -219,8 +219,9 @@ fn left_out_from_text(text: &str) -> Result<Before> {
     let malformed = StoreError::Malformed;
     let mut before = Before::new();
     for line in text.lines() {
-        let (reason, path) = line.split_once(' ').ok_or(malformed("list of what was left out"))?;
-        let reason = Reason::parse(reason).ok_or(malformed("reason"))?;
+        let (reason, path) =
+            line.split_once(' ').ok_or_else(|| malformed("list of what was left out"))?;
+        let reason = Reason::parse(reason).ok_or_else(|| malformed("reason"))?;
         let path = hex::decode(path).map_err(|_| malformed("path"))?;
         before.insert(RelPath::parse(&path).map_err(|_| malformed("path"))?, reason);
     }

@@ -8,7 +8,7 @@ use sqlx::{Row as _, Sqlite, Transaction};
 use uuid::Uuid;
 
 use super::outbox::append;
-use super::{Record, Result, Store, StoreError, Waiting, digest, id, to_i64, to_u64};
+use super::{Record, Result, Store, StoreError, digest, id, to_i64, to_u64};
 use crate::import::Phase;
 use crate::tree::Inventory;
 
@@ -37,8 +37,7 @@ pub(crate) struct NewExecution<'a> {
 }
 
 pub(crate) enum Accepted {
-    /// The place of `call.started` in the stream.
-    Yes(Waiting),
+    Yes,
     No(Refused),
 }
 
@@ -206,7 +205,7 @@ impl Store {
         }
         tx.commit().await?;
         self.wake_outbox();
-        Ok(Accepted::Yes(Waiting { session: started.session, seq }))
+        Ok(Accepted::Yes)
     }
 
     pub(crate) async fn execution(&self, call: CallId) -> Result<Option<ExecutionRow>> {

@@ -13,6 +13,7 @@ use sha2::{Digest as _, Sha256};
 use crate::tree::{Dir, Kind};
 
 const PART: &[u8] = b"part";
+const CHUNK: usize = 64 * 1024;
 
 #[derive(Debug)]
 pub(crate) struct Blobs(Dir);
@@ -49,9 +50,22 @@ impl Blobs {
         }
     }
 
-    pub(crate) fn put(&self, bytes: &[u8]) -> io::Result<Digest> {
-        let digest = Digest::of(bytes);
-        self.begin()?.write_all(bytes)?;
+    pub(crate) fn put_file(&self, mut file: File) -> io::Result<Digest> {
+        let mut part = self.begin()?;
+        let mut hasher = Hasher::default();
+        let mut chunk = vec![0; CHUNK];
+        loop {
+            match file.read(&mut chunk) {
+                Ok(0) => break,
+                Ok(length) => {
+                    hasher.update(&chunk[..length]);
+                    part.write_all(&chunk[..length])?;
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => (),
+                Err(error) => return Err(error),
+            }
+        }
+        let digest = hasher.finish()?;
         self.keep(digest)?;
         Ok(digest)
     }

@@ -98,10 +98,6 @@ impl Inventory {
         self.nodes.iter()
     }
 
-    pub(crate) fn len(&self) -> usize {
-        self.nodes.len()
-    }
-
     /// Everything in the directory, at any depth, in path order.
     pub(crate) fn below<'a>(
         &'a self,

@@ -123,6 +123,9 @@ impl RelPath {
 /// For people: controls, direction marks and bytes that are not UTF-8 are escaped.
 impl fmt::Display for RelPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_root() {
+            return f.write_str(".");
+        }
         for chunk in self.0.utf8_chunks() {
             for character in chunk.valid().chars() {
                 if is_plain(character) {

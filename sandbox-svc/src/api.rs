@@ -1,0 +1,264 @@
+//! The gRPC surface: messages become typed requests here, and answers become messages. It decides nothing.
+
+use std::sync::Arc;
+
+use event::id::{CallId, NotAnId, RunId, SessionId};
+use event::{Digest, Stage};
+use futures::stream::{BoxStream, StreamExt as _};
+use proto::common::v1 as common;
+use proto::sandbox::v1 as wire;
+use proto::sandbox::v1::sandbox_service_server::SandboxService;
+use receipt::Signed;
+use tonic::{Request, Response, Status};
+use transport::authz::{Caller, Row};
+use transport::{Public as _, Service, to_status};
+
+use crate::calls::{Answer, Order, Target};
+use crate::error::Error;
+use crate::patch_stream;
+use crate::sandbox::Sandbox;
+use crate::session::Owner;
+use crate::tool::Tool;
+
+const AGENT: &[Caller] = &[Caller::Service(Service::AgentSvc)];
+
+/// Who may call what: agent-svc, and nobody else.
+pub const CALLERS: &[Row] = &[
+    Row { method: "/harness.sandbox.v1.SandboxService/Fence", callers: AGENT },
+    Row { method: "/harness.sandbox.v1.SandboxService/OpenEnvironment", callers: AGENT },
+    Row { method: "/harness.sandbox.v1.SandboxService/CloseEnvironment", callers: AGENT },
+    Row { method: "/harness.sandbox.v1.SandboxService/Plan", callers: AGENT },
+    Row { method: "/harness.sandbox.v1.SandboxService/Execute", callers: AGENT },
+    Row { method: "/harness.sandbox.v1.SandboxService/GetExecution", callers: AGENT },
+    Row { method: "/harness.sandbox.v1.SandboxService/GetPatch", callers: AGENT },
+    Row { method: "/harness.sandbox.v1.SandboxService/Cancel", callers: AGENT },
+];
+
+pub(crate) const SERVICE: &str = "harness.sandbox.v1.SandboxService";
+const NODE_BYTES: usize = 128;
+const TOOL_BYTES: usize = 128;
+const CLAIM_CHARACTERS: usize = 64;
+
+#[derive(Debug, Clone)]
+pub(crate) struct Api(pub(crate) Arc<Sandbox>);
+
+type Responses<T> = BoxStream<'static, Result<T, Status>>;
+
+#[tonic::async_trait]
+impl SandboxService for Api {
+    async fn fence(
+        &self,
+        request: Request<wire::FenceRequest>,
+    ) -> Result<Response<wire::FenceResponse>, Status> {
+        let wire::FenceRequest { owner: claimed, grant, manifest } = request.into_inner();
+        let claim = claimed.as_ref().map(|owner| owner.session_id.clone()).unwrap_or_default();
+        let fenced = async {
+            let owner = owner(claimed)?;
+            let grant = signed(grant.ok_or(Error::Request("grant is missing"))?);
+            let session = self.0.sessions.fence(&owner, &grant, &manifest).await?;
+            let tools = Tool::offered(session.manifest.execution.backend).map(Tool::to_wire);
+            Ok(wire::FenceResponse { epoch: owner.epoch, tools: tools.collect() })
+        };
+        match fenced.await {
+            Ok(response) => Ok(Response::new(response)),
+            Err(error) => Err(self.refused_fence(&claim, error).await),
+        }
+    }
+
+    async fn open_environment(
+        &self,
+        request: Request<wire::OpenEnvironmentRequest>,
+    ) -> Result<Response<wire::OpenEnvironmentResponse>, Status> {
+        let wire::OpenEnvironmentRequest { owner: claimed, run_id } = request.into_inner();
+        let opened = async {
+            let (owner, run) = (owner(claimed)?, run(&run_id)?);
+            let session = self.0.held_for(&owner, Stage::Fence).await?;
+            self.0.open(&session, run).await
+        };
+        let opened = opened.await.map_err(|error| to_status(&error))?;
+        let withheld = opened.withheld.into_iter().map(|entry| wire::Withheld {
+            path: entry.path.as_bytes().to_vec(),
+            reason: entry.reason.as_str().to_owned(),
+        });
+        Ok(Response::new(wire::OpenEnvironmentResponse {
+            base_digest: opened.base.as_bytes().to_vec(),
+            withheld: withheld.collect(),
+        }))
+    }
+
+    async fn close_environment(
+        &self,
+        request: Request<wire::CloseEnvironmentRequest>,
+    ) -> Result<Response<wire::CloseEnvironmentResponse>, Status> {
+        let wire::CloseEnvironmentRequest { owner: claimed, run_id } = request.into_inner();
+        let closed = async {
+            let (owner, run) = (owner(claimed)?, run(&run_id)?);
+            let session = self.0.held_for(&owner, Stage::Fence).await?;
+            self.0.close(session.id, run).await
+        };
+        closed.await.map_err(|error| to_status(&error))?;
+        Ok(Response::new(wire::CloseEnvironmentResponse {}))
+    }
+
+    async fn plan(
+        &self,
+        request: Request<wire::PlanRequest>,
+    ) -> Result<Response<wire::PlanResponse>, Status> {
+        let wire::PlanRequest { owner: claimed, call, tool, arguments } = request.into_inner();
+        let planned = async {
+            let (owner, target) = (owner(claimed)?, target(call)?);
+            self.0.plan(&owner, target, bounded(&tool)?, &arguments).await
+        };
+        let outcome = match planned.await.map_err(|error| to_status(&error))? {
+            Answer::Planned { plan, result } => {
+                let result = result.map(|json| common::ToolResult { json });
+                wire::plan_response::Outcome::Planned(wire::Planned { plan, result })
+            }
+            Answer::Refused(refusal) => wire::plan_response::Outcome::Refused(common::Refused {
+                reason: refusal.reason.as_str().to_owned(),
+                detail: refusal.detail,
+            }),
+        };
+        Ok(Response::new(wire::PlanResponse { outcome: Some(outcome) }))
+    }
+
+    type ExecuteStream = Responses<wire::ExecuteResponse>;
+
+    async fn execute(
+        &self,
+        request: Request<wire::ExecuteRequest>,
+    ) -> Result<Response<Self::ExecuteStream>, Status> {
+        let wire::ExecuteRequest {
+            owner: claimed,
+            call,
+            tool,
+            arguments,
+            plan_digest,
+            receipt,
+            after_output_offset,
+        } = request.into_inner();
+        let executed = async {
+            let (owner, target) = (owner(claimed)?, target(call)?);
+            bounded(&tool)?;
+            let plan_digest = Digest::from_bytes(&plan_digest)
+                .map_err(|_| Error::Request("plan_digest is not 32 bytes"))?;
+            let receipt = receipt.map(signed);
+            let order =
+                Order { target, tool, arguments, plan_digest, receipt, after_output_offset };
+            self.0.execute(&owner, order).await
+        };
+        let responses = executed.await.map_err(|error| to_status(&error))?;
+        let responses = responses.map(|response| response.map_err(|error| to_status(&error)));
+        Ok(Response::new(responses.boxed()))
+    }
+
+    async fn get_execution(
+        &self,
+        request: Request<wire::GetExecutionRequest>,
+    ) -> Result<Response<wire::GetExecutionResponse>, Status> {
+        let wire::GetExecutionRequest { owner: claimed, call_id } = request.into_inner();
+        let found = async {
+            let (owner, call) = (owner(claimed)?, call_id_of(&call_id)?);
+            self.0.look_up(&owner, call).await
+        };
+        let state = match found.await.map_err(|error| to_status(&error))? {
+            None => wire::get_execution_response::State::NotFound(common::Empty {}),
+            Some(None) => wire::get_execution_response::State::Running(common::Empty {}),
+            Some(Some(finished)) => wire::get_execution_response::State::Finished(finished),
+        };
+        Ok(Response::new(wire::GetExecutionResponse { state: Some(state) }))
+    }
+
+    type GetPatchStream = Responses<wire::GetPatchResponse>;
+
+    async fn get_patch(
+        &self,
+        request: Request<wire::GetPatchRequest>,
+    ) -> Result<Response<Self::GetPatchStream>, Status> {
+        let wire::GetPatchRequest { owner: claimed, run_id, patch_digest } = request.into_inner();
+        let found = async {
+            let (owner, run) = (owner(claimed)?, run(&run_id)?);
+            let digest = match patch_digest.as_str() {
+                "" => None,
+                text => {
+                    Some(text.parse().map_err(|_| Error::Request("patch_digest is no digest"))?)
+                }
+            };
+            let session = self.0.held_for(&owner, Stage::Fence).await?;
+            let environment =
+                self.0.environment(session.id, run).ok_or(Error::EnvironmentUnknown)?;
+            patch_stream::open(environment, digest).await
+        };
+        let parts = found.await.map_err(|error| to_status(&error))?;
+        Ok(Response::new(parts.map(|part| part.map_err(|error| to_status(&error))).boxed()))
+    }
+
+    async fn cancel(
+        &self,
+        request: Request<wire::CancelRequest>,
+    ) -> Result<Response<wire::CancelResponse>, Status> {
+        let wire::CancelRequest { owner: claimed, call_id } = request.into_inner();
+        let canceled = async {
+            let (owner, call) = (owner(claimed)?, call_id_of(&call_id)?);
+            self.0.cancel(&owner, call).await
+        };
+        let was_running = canceled.await.map_err(|error| to_status(&error))?;
+        Ok(Response::new(wire::CancelResponse { was_running }))
+    }
+}
+
+impl Api {
+    /// A refused grant is on record, though nobody is proven.
+    async fn refused_fence(&self, claim: &str, error: Error) -> Status {
+        if matches!(error, Error::Grant { .. } | Error::Session { .. } | Error::FenceStale) {
+            let refused = event::CallRefused {
+                call_id: None,
+                session_id: claim.chars().take(CLAIM_CHARACTERS).collect(),
+                tool: None,
+                stage: Stage::Fence,
+                reason: error.reason().to_owned(),
+                plan_digest: None,
+            };
+            if let Err(unrecorded) = self.0.refuse(None, refused).await {
+                return to_status(&unrecorded);
+            }
+        }
+        to_status(&error)
+    }
+}
+
+fn owner(owner: Option<common::Owner>) -> Result<Owner, Error> {
+    let common::Owner { session_id, node, epoch } =
+        owner.ok_or(Error::Request("owner is missing"))?;
+    let session =
+        SessionId::parse(&session_id).map_err(|_| Error::Request("session_id is no id"))?;
+    if session.is_nil() || node.is_empty() || node.len() > NODE_BYTES || epoch == 0 {
+        return Err(Error::Request("owner names no session, node or epoch"));
+    }
+    Ok(Owner { session, node, epoch })
+}
+
+fn target(call: Option<common::Call>) -> Result<Target, Error> {
+    let common::Call { run_id, call_id, attempt, start_before_ms } =
+        call.ok_or(Error::Request("call is missing"))?;
+    Ok(Target { run: run(&run_id)?, call: call_id_of(&call_id)?, attempt, start_before_ms })
+}
+
+fn run(text: &str) -> Result<RunId, Error> {
+    let parsed: Result<RunId, NotAnId> = RunId::parse(text);
+    parsed.ok().filter(|run| !run.is_nil()).ok_or(Error::Request("run_id is no id"))
+}
+
+fn call_id_of(text: &str) -> Result<CallId, Error> {
+    let parsed: Result<CallId, NotAnId> = CallId::parse(text);
+    parsed.ok().filter(|call| !call.is_nil()).ok_or(Error::Request("call_id is no id"))
+}
+
+fn bounded(tool: &str) -> Result<&str, Error> {
+    if tool.len() > TOOL_BYTES { Err(Error::Request("tool is too long")) } else { Ok(tool) }
+}
+
+fn signed(signed: common::Signed) -> Signed {
+    let common::Signed { payload, signature, chain } = signed;
+    Signed { payload, signature, chain }
+}

@@ -1,0 +1,166 @@
+//! Wiring: opens what the service needs, goes on with what an earlier process left, then listens.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::net::SocketAddr;
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::Path;
+use std::sync::Arc;
+
+use proto::sandbox::v1::sandbox_service_server::SandboxServiceServer;
+use receipt::Verifier;
+use rustix::fs::FlockOperation;
+use tracing::info;
+use transport::authz::Table;
+use transport::server::{Listening, Server};
+use transport::{CancellationToken, Chain, Context, Service};
+
+use crate::api::{Api, CALLERS, SERVICE};
+use crate::config::{Config, StagingKind};
+use crate::engine::Docker;
+use crate::error::Error;
+use crate::ledger::Ledger;
+use crate::limits::Ceilings;
+use crate::sandbox::{Parts, Sandbox};
+use crate::session::Sessions;
+use crate::staging::{Staging, boot_id};
+use crate::store::Store;
+use crate::tree::Dir;
+
+/// Requests hold a manifest and a grant at most.
+const REQUEST_BYTES: usize = 2 * 1024 * 1024;
+
+/// The service with its address, not yet serving.
+#[derive(Debug)]
+pub struct Bound {
+    listening: Listening,
+    sandbox: Arc<Sandbox>,
+    context: Context,
+    /// Held as long as the process lives: the state directory is ours.
+    lock: File,
+}
+
+/// Opens everything that `config` names and takes the address.
+pub async fn bind(config: Config, context: Context) -> Result<Bound, Error> {
+    let lock = take_state_dir(&config.state_dir)?;
+    let state_dir = fs::canonicalize(&config.state_dir)
+        .map_err(Error::file("the state directory cannot be read:", &config.state_dir))?;
+    let store = Store::open(&state_dir).await?;
+    let engine = connect(&config).await?;
+    let staging = open_staging(config.staging, &state_dir)?;
+    let verifier = verifier(&config)?;
+    let own = Dir::open(&state_dir)
+        .and_then(|dir| dir.meta())
+        .map_err(Error::file("the state directory cannot be read:", &state_dir))?;
+    let channel = transport::channel::connect(&context, &config.audit_endpoint, Service::AuditSvc);
+    let sandbox = Sandbox::new(Parts {
+        ledger: Ledger::new(store.clone(), channel, context.ready.clone()),
+        sessions: Sessions::new(
+            store.clone(),
+            verifier,
+            context.material.clone(),
+            config.workspaces(),
+            engine.clone(),
+        ),
+        instance: store.instance().await?,
+        store,
+        engine,
+        staging,
+        ceilings: Ceilings::of(&config),
+        tracker: context.tracker.clone(),
+        shutdown: context.shutdown.clone(),
+        failpoint: config.failpoint(),
+        boot: boot_id().map_err(Error::file("the boot id cannot be read from", "/proc"))?,
+        own: Arc::from([own.identity()]),
+    });
+    sandbox.recover_environments().await?;
+    sandbox.remove_stray_places().await?;
+
+    let table = Table::new(CALLERS, proto::DESCRIPTORS, &[SERVICE])?;
+    let service =
+        SandboxServiceServer::new(Api(sandbox.clone())).max_decoding_message_size(REQUEST_BYTES);
+    let listening = Server::new(&context, table)
+        .add_service(service)
+        .services_listener(config.listen)
+        .bind()
+        .await?;
+    // Their ends need the ledger, so they go on once nothing can stop the start any more.
+    sandbox.recover_calls().await?;
+    Ok(Bound { listening, sandbox, context, lock })
+}
+
+impl transport::Bound for Bound {
+    type Error = Error;
+
+    fn addrs(&self) -> Vec<(&'static str, SocketAddr)> {
+        self.listening.addrs()
+    }
+
+    async fn serve(self, shutdown: CancellationToken) -> Result<(), Error> {
+        let Self { listening, sandbox, context, lock } = self;
+        let (sender, ready) = (sandbox.clone(), context.ready.clone());
+        let stop = shutdown.clone();
+        context.tracker.spawn(async move {
+            sender.ledger.run(stop, || !sender.is_idle()).await;
+        });
+        context.tracker.spawn(sandbox.clone().reconcile_forever(ready));
+        listening.serve(shutdown).await?;
+        sandbox.store.close().await;
+        drop(lock);
+        Ok(())
+    }
+}
+
+/// A private directory for one process at a time.
+fn take_state_dir(path: &Path) -> Result<File, Error> {
+    match DirBuilder::new().recursive(true).mode(0o700).create(path) {
+        Ok(()) => (),
+        Err(error) => return Err(Error::file("cannot make the state directory", path)(error)),
+    }
+    let lock = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(path.join("lock"))
+        .map_err(Error::file("cannot lock the state directory", path))?;
+    match rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(lock),
+        Err(_) => Err(Error::Start(format!(
+            "the state directory {} belongs to another process; stop it or choose another --state-dir",
+            path.display()
+        ))),
+    }
+}
+
+async fn connect(config: &Config) -> Result<Option<Docker>, Error> {
+    let Some(socket) = &config.engine_socket else { return Ok(None) };
+    match Docker::connect(socket).await {
+        Ok(engine) => Ok(Some(engine)),
+        Err(error) => Err(Error::Start(format!(
+            "{}; start the engine, let this user use its socket, or leave --engine-socket out",
+            Chain(&error)
+        ))),
+    }
+}
+
+fn open_staging(kind: StagingKind, state_dir: &Path) -> Result<Staging, Error> {
+    Staging::open(kind, state_dir).map_err(|error| {
+        let advice = match kind {
+            StagingKind::HostTmpfs => "it needs CAP_SYS_ADMIN; give it or use --staging dirs",
+            StagingKind::Dirs => "let this user write there",
+        };
+        let (kind, dir) = (kind.as_str(), state_dir.display());
+        Error::Start(format!("staging {kind} does not work below {dir} ({error}); {advice}"))
+    })
+}
+
+fn verifier(config: &Config) -> Result<Verifier, Error> {
+    let path = config.transport.tls_dir.join("ca.crt");
+    let ca = fs::read(&path).map_err(Error::file("the issuers cannot be read from", &path))?;
+    let verifier = Verifier::new(&ca, config.transport.trust_domain.as_str());
+    let verifier = verifier.map_err(|error| {
+        Error::Start(format!("{} names no usable issuers ({error})", path.display()))
+    })?;
+    info!("receipts are judged by the services' issuers");
+    Ok(verifier)
+}

@@ -1,0 +1,171 @@
+//! A run's private copy of a workspace: taken once, changed only by its own containers, compared with the
+//! base that was frozen when it was taken. It never writes to the workspace.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use event::Digest;
+use event::id::{RunId, SessionId};
+use manifest::{Action, Effect, Manifest};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::patch::{Before, Patch, diff};
+use crate::staging::Place;
+use crate::store::Taken;
+use crate::tree::scan::{Bounds, Found, ScanError, Target, scan};
+use crate::tree::{Blobs, Dir, Inventory, RelPath, Rules};
+
+#[derive(Debug)]
+pub(crate) struct Environment {
+    pub(crate) run: RunId,
+    pub(crate) session: SessionId,
+    pub(crate) workspace: String,
+    /// The workspace on this host.
+    pub(crate) host: PathBuf,
+    pub(crate) place: Place,
+    /// Whose the copy is, and whom commands run as.
+    pub(crate) owner: u32,
+    pub(crate) first_digest: Digest,
+    pub(crate) before: Before,
+    pub(crate) source: Source,
+    base: Mutex<Arc<Inventory>>,
+    seen: Mutex<Seen>,
+    /// One call is admitted at a time, so that what was checked is what is admitted.
+    pub(crate) admission: tokio::sync::Mutex<()>,
+    busy: Arc<Semaphore>,
+}
+
+/// What decides how a workspace is read.
+#[derive(Debug, Clone)]
+pub(crate) struct Source {
+    pub(crate) manifest: Arc<Manifest>,
+    pub(crate) bounds: Bounds,
+    /// The service's own directories.
+    pub(crate) own: Arc<[(u64, u64)]>,
+}
+
+/// The copy as it was last read; a command makes that obsolete.
+#[derive(Debug, Default)]
+struct Seen {
+    generation: u64,
+    found: Option<Arc<Found>>,
+}
+
+/// Base and copy at one moment.
+#[derive(Debug, Clone)]
+pub(crate) struct Present {
+    pub(crate) base: Arc<Inventory>,
+    pub(crate) found: Arc<Found>,
+    pub(crate) patch: Arc<Patch>,
+    pub(crate) digest: Digest,
+}
+
+impl Source {
+    fn scan(
+        &self,
+        root: &Dir,
+        before: &Before,
+        target: Option<&Target<'_>>,
+    ) -> Result<Found, ScanError> {
+        let read_denied = |path: &RelPath| {
+            let decision = self.manifest.policy.decide(Action::FsRead, Some(&path.to_subject()));
+            decision.effect == Effect::Deny
+        };
+        let rules = Rules { read_denied: &read_denied, own: &self.own, before };
+        scan(root, &rules, &self.bounds, target)
+    }
+
+    /// Fills a fresh place from the workspace.
+    pub(crate) fn take(&self, host: &Dir, place: &Place, owner: u32) -> Result<Taken, ScanError> {
+        let tree = Dir::open(&place.copy()).map_err(ScanError::Copy)?;
+        let blobs = Blobs::open(&place.blobs()).map_err(ScanError::Copy)?;
+        let given = (owner != rustix::process::geteuid().as_raw()).then_some(owner);
+        let target = Target { tree: &tree, blobs: &blobs, owner: given };
+        let Found { inventory: base, not_carried, stripped: _ } =
+            self.scan(host, &Before::new(), Some(&target))?;
+        let before = not_carried.into_iter().map(|entry| (entry.path, entry.reason)).collect();
+        Ok(Taken { first_digest: base.digest(), base, before })
+    }
+}
+
+impl Environment {
+    #[expect(clippy::too_many_arguments, reason = "a record of what was decided elsewhere")]
+    pub(crate) fn new(
+        run: RunId,
+        session: SessionId,
+        workspace: String,
+        host: PathBuf,
+        place: Place,
+        owner: u32,
+        source: Source,
+        taken: Taken,
+    ) -> Self {
+        let Taken { first_digest, base, before } = taken;
+        Self {
+            run,
+            session,
+            workspace,
+            host,
+            place,
+            owner,
+            first_digest,
+            before,
+            source,
+            base: Mutex::new(Arc::new(base)),
+            seen: Mutex::default(),
+            admission: tokio::sync::Mutex::new(()),
+            busy: Arc::new(Semaphore::new(1)),
+        }
+    }
+
+    /// The base as imports have moved it.
+    pub(crate) fn base(&self) -> Arc<Inventory> {
+        self.base.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(crate) fn set_base(&self, base: Inventory) {
+        *self.base.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(base);
+    }
+
+    /// Takes the environment for one call that changes something; nothing while another has it.
+    pub(crate) fn occupy(&self) -> Option<OwnedSemaphorePermit> {
+        self.busy.clone().try_acquire_owned().ok()
+    }
+
+    pub(crate) fn is_occupied(&self) -> bool {
+        self.busy.available_permits() == 0
+    }
+
+    /// A command is about to change the copy.
+    pub(crate) fn forget_seen(&self) {
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        seen.generation += 1;
+        seen.found = None;
+    }
+
+    /// Reads the copy, unless it has been read since it was last changed. Blocks.
+    pub(crate) fn found(&self) -> Result<Arc<Found>, ScanError> {
+        let generation = {
+            let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(found) = &seen.found {
+                return Ok(found.clone());
+            }
+            seen.generation
+        };
+        let copy = Dir::open(&self.place.copy()).map_err(|_| ScanError::Root)?;
+        let found = Arc::new(self.source.scan(&copy, &self.before, None)?);
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        if seen.generation == generation && !self.is_occupied() {
+            seen.found = Some(found.clone());
+        }
+        Ok(found)
+    }
+
+    /// Blocks.
+    pub(crate) fn present(&self) -> Result<Present, ScanError> {
+        let (base, found) = (self.base(), self.found()?);
+        let patch = Arc::new(diff(&base, &self.before, &found));
+        let digest = patch.digest();
+        Ok(Present { base, found, patch, digest })
+    }
+}

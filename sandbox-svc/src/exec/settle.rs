@@ -1,0 +1,91 @@
+//! The proof that nothing of a command is left: the engine knows no such container, lists none with its
+//! lease, and every recorded control group is gone. Until then the call has no end.
+
+use std::time::Duration;
+
+use tracing::warn;
+use transport::Chain;
+
+use crate::engine::cgroup::Cgroups;
+use crate::engine::{ContainerId, EngineError, Handle};
+use crate::exec::{INSTANCE_LABEL, LEASE_LABEL, OWNER, OWNER_LABEL, Run, Unsettled};
+
+const FIRST_PAUSE: Duration = Duration::from_millis(20);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+const PATIENCE: Duration = Duration::from_secs(20);
+
+impl Run<'_> {
+    pub(super) async fn settle(&self, cgroups: &Cgroups) -> Result<(), Unsettled> {
+        let until = tokio::time::Instant::now() + PATIENCE;
+        let mut pause = FIRST_PAUSE;
+        loop {
+            let missing = match self.remaining(cgroups).await {
+                Ok(None) => return Ok(()),
+                Ok(Some(what)) => what,
+                Err(error) => {
+                    warn!(call = %self.call(), error = %Chain(&error), "the engine does not answer");
+                    "the engine does not answer"
+                }
+            };
+            if tokio::time::Instant::now() >= until {
+                return Err(Unsettled::Cleanup(missing));
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    }
+
+    /// Removes what is ours, then looks; names what is still there.
+    async fn remaining(&self, cgroups: &Cgroups) -> Result<Option<&'static str>, EngineError> {
+        let (instance, lease) = (self.sandbox.instance.to_string(), self.row.lease.to_string());
+        let labels = [
+            (OWNER_LABEL, OWNER),
+            (INSTANCE_LABEL, instance.as_str()),
+            (LEASE_LABEL, lease.as_str()),
+        ];
+        let listed = self.engine.list(&labels).await?;
+        for container in &listed {
+            self.engine.remove(Handle::Id(&container.id)).await?;
+        }
+        let id = self.container().await?;
+        if let Some(id) = &id
+            && self.engine.inspect(Handle::Id(id)).await?.is_some()
+        {
+            return Ok(Some("the engine still knows the container"));
+        }
+        if !listed.is_empty() && !self.engine.list(&labels).await?.is_empty() {
+            return Ok(Some("the engine still lists a container of the lease"));
+        }
+        if !cgroups.are_gone() {
+            return Ok(Some("a control group of the container is still there"));
+        }
+        Ok(None)
+    }
+
+    /// As noted, which may be later than this process read the row.
+    async fn container(&self) -> Result<Option<ContainerId>, EngineError> {
+        let noted = match self.sandbox.store.execution(self.call()).await {
+            Ok(row) => row.and_then(|row| row.container),
+            Err(_) => self.row.container.clone(),
+        };
+        noted
+            .map(|id| ContainerId::parse(&id))
+            .transpose()
+            .map_err(|_| EngineError::Incomplete { call: "remove", what: "a container id" })
+    }
+
+    /// Removes one container of ours and waits until the engine has forgotten it.
+    pub(super) async fn remove(&self, id: &ContainerId) -> Result<(), Unsettled> {
+        let until = tokio::time::Instant::now() + PATIENCE;
+        loop {
+            self.engine.remove(Handle::Id(id)).await?;
+            if self.engine.inspect(Handle::Id(id)).await?.is_none() {
+                return Ok(());
+            }
+            if tokio::time::Instant::now() >= until {
+                return Err(Unsettled::Cleanup("the engine still knows the container"));
+            }
+            tokio::time::sleep(FIRST_PAUSE).await;
+        }
+    }
+}

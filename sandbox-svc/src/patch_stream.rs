@@ -1,0 +1,93 @@
+//! A patch in full: every entry, then the diff for people, in pieces. It reads base and copy and changes
+//! nothing.
+
+use std::sync::Arc;
+
+use event::Digest;
+use futures::stream::{self, BoxStream, StreamExt as _};
+use proto::sandbox::v1 as wire;
+use proto::sandbox::v1::get_patch_response::Part;
+
+use crate::answer::{diff_of, op};
+use crate::environment::{Environment, Present};
+use crate::error::Error;
+use crate::patch::{Entry, protected};
+use crate::planner::Stop;
+
+const PIECE_BYTES: usize = 64 * 1024;
+const DIFF_BYTES: usize = 8 * 1024 * 1024;
+
+type Parts = BoxStream<'static, Result<wire::GetPatchResponse, Error>>;
+
+/// The present patch, which must be the one that is asked for.
+pub(crate) async fn open(
+    environment: Arc<Environment>,
+    digest: Option<Digest>,
+) -> Result<Parts, Error> {
+    let read = environment.clone();
+    let present = tokio::task::spawn_blocking(move || read.present()).await??;
+    if digest.is_some_and(|digest| digest != present.digest) {
+        return Err(Error::PatchUnknown);
+    }
+    let entries: Vec<_> = present.patch.entries.iter().map(|entry| Ok(entry_part(entry))).collect();
+    let diff = Diff { environment, present, at: 0, written: 0 };
+    let pieces = stream::try_unfold(diff, Diff::next).flat_map(|piece| match piece {
+        Ok(text) => stream::iter(pieces(&text)).boxed(),
+        Err(error) => stream::iter([Err(error)]).boxed(),
+    });
+    Ok(stream::iter(entries).chain(pieces).boxed())
+}
+
+/// One entry's diff at a time, so that a reader who leaves saves the rest.
+struct Diff {
+    environment: Arc<Environment>,
+    present: Present,
+    at: usize,
+    written: usize,
+}
+
+impl Diff {
+    async fn next(mut self) -> Result<Option<(String, Self)>, Error> {
+        let Some(entry) = self.present.patch.entries.get(self.at).cloned() else { return Ok(None) };
+        if self.written > DIFF_BYTES {
+            let left = self.present.patch.entries.len() - self.at;
+            self.at = self.present.patch.entries.len();
+            return Ok(Some((format!("[{left} entries are not shown]\n"), self)));
+        }
+        let environment = self.environment.clone();
+        let rendered = tokio::task::spawn_blocking(move || diff_of(&environment, &entry)).await?;
+        let text = match rendered {
+            Ok(text) => text,
+            Err(Stop::Refused(_)) => return Err(Error::PatchUnknown),
+            Err(Stop::Failed(error)) => return Err(error),
+        };
+        self.at += 1;
+        self.written += text.len();
+        Ok(Some((text, self)))
+    }
+}
+
+fn pieces(text: &str) -> Vec<Result<wire::GetPatchResponse, Error>> {
+    let piece = |bytes: &[u8]| Ok(response(Part::Diff(bytes.to_vec())));
+    text.as_bytes().chunks(PIECE_BYTES).map(piece).collect()
+}
+
+fn entry_part(entry: &Entry) -> wire::GetPatchResponse {
+    let (before, after) = (entry.change.before(), entry.change.after());
+    let digest = |node: Option<&crate::tree::Node>| {
+        node.map(|node| node.digest().to_string()).unwrap_or_default()
+    };
+    response(Part::Entry(wire::PatchEntry {
+        path: entry.path.as_bytes().to_vec(),
+        change: op(entry).to_owned(),
+        before_digest: digest(before),
+        after_digest: digest(after),
+        before_mode: before.map_or(0, crate::tree::Node::mode),
+        after_mode: after.map_or(0, crate::tree::Node::mode),
+        protected: protected::is_protected(&entry.path),
+    }))
+}
+
+fn response(part: Part) -> wire::GetPatchResponse {
+    wire::GetPatchResponse { part: Some(part) }
+}

@@ -1,0 +1,124 @@
+//! How a call ended, for everyone who is told: the caller, the model, the ledger. It only phrases.
+
+use proto::common::v1 as common;
+use proto::sandbox::v1 as wire;
+use proto::sandbox::v1::finished::Outcome as End;
+use serde_json::json;
+
+use crate::calls::refused;
+use crate::engine::ContainerName;
+use crate::error::Error;
+use crate::exec::Run;
+use crate::lifecycle::{Ended, Outcome};
+use crate::refusal::Refusal;
+use crate::tree::Inventory;
+
+pub(crate) struct Report {
+    pub(crate) finished: wire::Finished,
+    pub(crate) status: event::CallStatus,
+    /// What the ledger is told of a container.
+    pub(crate) stopped: Option<event::Data>,
+    /// The base after an import.
+    pub(crate) base: Option<Inventory>,
+}
+
+/// `started` says whether the ledger was told of a container.
+pub(crate) fn command_report(run: &Run<'_>, ended: &Ended, started: bool) -> Result<Report, Error> {
+    let outcome = ended.outcome();
+    let row = run.row;
+    let exit_code = match outcome {
+        Outcome::Exited(code) => Some(code),
+        Outcome::TimedOut
+        | Outcome::OutputLimit
+        | Outcome::OomKilled
+        | Outcome::Canceled
+        | Outcome::StartFailed(_)
+        | Outcome::Lost { .. } => None,
+    };
+    let stopped = started.then(|| {
+        event::Data::from(event::SandboxStopped {
+            run_id: row.plan.run,
+            call_id: row.plan.call,
+            attempt: row.attempt,
+            container_name: ContainerName::of(row.plan.call, row.attempt).to_string(),
+            status: outcome.sandbox_status(),
+            exit_code,
+            duration_ms: Some(ended.duration_ms),
+        })
+    });
+    let result_json = match outcome {
+        Outcome::StartFailed(_) | Outcome::Lost { .. } => Vec::new(),
+        Outcome::Exited(_)
+        | Outcome::TimedOut
+        | Outcome::OutputLimit
+        | Outcome::OomKilled
+        | Outcome::Canceled => command_result(ended, &outcome, exit_code)?,
+    };
+    let status = outcome.call_status();
+    let finished = wire::Finished {
+        outcome: Some(match outcome {
+            Outcome::Exited(code) => End::Exited(wire::Exited { code }),
+            Outcome::TimedOut => End::TimedOut(common::Empty {}),
+            Outcome::OutputLimit => End::OutputLimit(common::Empty {}),
+            Outcome::OomKilled => End::OomKilled(common::Empty {}),
+            Outcome::Canceled => End::Canceled(common::Empty {}),
+            Outcome::StartFailed(cause) => End::StartFailed(wire::StartFailed { cause }),
+            Outcome::Lost { may_have_run } => End::Lost(common::Lost { may_have_run }),
+        }),
+        result_json,
+        oom_seen: ended.oom_seen,
+        output_incomplete: ended.output_incomplete,
+        stdout_bytes: ended.stdout.bytes,
+        stderr_bytes: ended.stderr.bytes,
+        stopped_data: Vec::new(),
+        duration_ms: ended.duration_ms,
+    };
+    Ok(Report { finished, status, stopped, base: None })
+}
+
+/// What the model is told of a command.
+fn command_result(ended: &Ended, outcome: &Outcome, code: Option<i32>) -> Result<Vec<u8>, Error> {
+    let mut result = json!({
+        "status": outcome.as_str(),
+        "stdout": ended.stdout.text,
+        "stderr": ended.stderr.text,
+        "stdoutBytes": ended.stdout.bytes,
+        "stderrBytes": ended.stderr.bytes,
+        "durationMs": ended.duration_ms,
+    });
+    if let Some(code) = code {
+        result["exitCode"] = code.into();
+    }
+    if ended.oom_seen {
+        result["oomSeen"] = true.into();
+    }
+    if ended.output_incomplete {
+        result["outputIncomplete"] = true.into();
+    }
+    event::canon::to_bytes(&result).map_err(|error| Error::Seal(event::SealError::Canonical(error)))
+}
+
+pub(crate) fn done(result_json: Vec<u8>) -> Report {
+    let end = End::Done(common::Empty {});
+    let finished = wire::Finished { result_json, ..finished(end) };
+    Report { finished, status: event::CallStatus::Completed, stopped: None, base: None }
+}
+
+pub(crate) fn not_done(refusal: Refusal) -> Report {
+    let finished = refused(refusal);
+    Report { finished, status: event::CallStatus::Failed, stopped: None, base: None }
+}
+
+pub(crate) fn canceled() -> Report {
+    let finished = finished(End::Canceled(common::Empty {}));
+    Report { finished, status: event::CallStatus::Canceled, stopped: None, base: None }
+}
+
+pub(crate) fn lost(may_have_run: bool) -> Report {
+    let finished = finished(End::Lost(common::Lost { may_have_run }));
+    Report { finished, status: event::CallStatus::Lost, stopped: None, base: None }
+}
+
+fn finished(end: End) -> wire::Finished {
+    wire::Finished { outcome: Some(end), ..wire::Finished::default() }
+}

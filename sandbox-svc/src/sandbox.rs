@@ -1,0 +1,358 @@
+//! The service behind its API: what it holds, and the lives of environments. Calls are in `calls`, their
+//! execution in `exec` and `import_call`.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use event::Digest;
+use event::id::{CallId, RunId, SessionId};
+use tracing::{info, warn};
+use transport::{CancellationToken, Chain, TaskTracker};
+use uuid::Uuid;
+
+use crate::engine::Docker;
+use crate::environment::{Environment, Source};
+use crate::error::Error;
+use crate::failpoint::Failpoint;
+use crate::ledger::{self, Ledger};
+use crate::limits::Ceilings;
+use crate::live::Live;
+use crate::session::{Owner, Session, Sessions};
+use crate::staging::{Size, Staging, owner_of};
+use crate::store::{
+    Begun, EnvironmentRow, EnvironmentState, NewEnvironment, Store, Taken, Waiting,
+};
+use crate::tree::{Dir, NotCarried};
+
+pub(crate) struct Sandbox {
+    pub(crate) store: Store,
+    pub(crate) ledger: Ledger,
+    pub(crate) sessions: Sessions,
+    pub(crate) engine: Option<Docker>,
+    pub(crate) staging: Staging,
+    pub(crate) ceilings: Ceilings,
+    pub(crate) tracker: TaskTracker,
+    pub(crate) shutdown: CancellationToken,
+    pub(crate) failpoint: Failpoint,
+    /// Names this installation's containers.
+    pub(crate) instance: Uuid,
+    pub(crate) boot: String,
+    /// The service's own directories, which no copy holds.
+    pub(crate) own: Arc<[(u64, u64)]>,
+    environments: Mutex<HashMap<RunId, Arc<Environment>>>,
+    /// One opening or closing at a time.
+    doors: tokio::sync::Mutex<()>,
+    calls: Mutex<HashMap<CallId, Arc<Live>>>,
+}
+
+/// What `Sandbox::new` is given.
+pub(crate) struct Parts {
+    pub(crate) store: Store,
+    pub(crate) ledger: Ledger,
+    pub(crate) sessions: Sessions,
+    pub(crate) engine: Option<Docker>,
+    pub(crate) staging: Staging,
+    pub(crate) ceilings: Ceilings,
+    pub(crate) tracker: TaskTracker,
+    pub(crate) shutdown: CancellationToken,
+    pub(crate) failpoint: Failpoint,
+    pub(crate) instance: Uuid,
+    pub(crate) boot: String,
+    pub(crate) own: Arc<[(u64, u64)]>,
+}
+
+/// What an opened environment is known by.
+pub(crate) struct Opened {
+    pub(crate) base: Digest,
+    pub(crate) withheld: Vec<NotCarried>,
+}
+
+impl Sandbox {
+    pub(crate) fn new(parts: Parts) -> Arc<Self> {
+        let Parts {
+            store,
+            ledger,
+            sessions,
+            engine,
+            staging,
+            ceilings,
+            tracker,
+            shutdown,
+            failpoint,
+            instance,
+            boot,
+            own,
+        } = parts;
+        Arc::new(Self {
+            store,
+            ledger,
+            sessions,
+            engine,
+            staging,
+            ceilings,
+            tracker,
+            shutdown,
+            failpoint,
+            instance,
+            boot,
+            own,
+            environments: Mutex::default(),
+            doors: tokio::sync::Mutex::new(()),
+            calls: Mutex::default(),
+        })
+    }
+
+    fn environments(&self) -> MutexGuard<'_, HashMap<RunId, Arc<Environment>>> {
+        self.environments.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn calls(&self) -> MutexGuard<'_, HashMap<CallId, Arc<Live>>> {
+        self.calls.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn live(&self, call: CallId) -> Option<Arc<Live>> {
+        self.calls().get(&call).cloned()
+    }
+
+    pub(crate) fn enlist(&self, call: CallId, live: Arc<Live>) {
+        self.calls().insert(call, live);
+    }
+
+    pub(crate) fn dismiss(&self, call: CallId) {
+        self.calls().remove(&call);
+    }
+
+    pub(crate) fn is_idle(&self) -> bool {
+        self.calls().is_empty()
+    }
+
+    /// The run's open environment, if it is this session's.
+    pub(crate) fn environment(&self, session: SessionId, run: RunId) -> Option<Arc<Environment>> {
+        self.environments().get(&run).filter(|open| open.session == session).cloned()
+    }
+
+    /// Makes the run's private copy; the same run gets the same copy.
+    pub(crate) async fn open(
+        self: &Arc<Self>,
+        session: &Session,
+        run: RunId,
+    ) -> Result<Opened, Error> {
+        if session.is_expired() {
+            return Err(Error::GrantExpired);
+        }
+        let (sandbox, session) = (self.clone(), session.clone());
+        // Goes on when the caller leaves: a half-made copy is nobody's.
+        self.tracker.spawn(async move { sandbox.open_once(&session, run).await }).await?
+    }
+
+    async fn open_once(&self, session: &Session, run: RunId) -> Result<Opened, Error> {
+        let _door = self.doors.lock().await;
+        let new = NewEnvironment {
+            run,
+            session: session.id,
+            staging: self.staging.kind(),
+            boot: &self.boot,
+        };
+        match self.store.begin_environment(&new).await? {
+            Begun::Known(row) if row.session != session.id => Err(Error::RunUnknown),
+            Begun::Known(EnvironmentRow { state, .. }) => match state {
+                EnvironmentState::Open => match self.environment(session.id, run) {
+                    Some(open) => Ok(opened(&open)),
+                    None => Err(Error::EnvironmentLost),
+                },
+                EnvironmentState::Lost => Err(Error::EnvironmentLost),
+                EnvironmentState::Opening | EnvironmentState::Closing => Err(Error::RunBusy),
+                EnvironmentState::Closed => Err(Error::EnvironmentUnknown),
+            },
+            Begun::New { slot } => match self.take(session, run, slot).await {
+                Ok(open) => {
+                    info!(%run, workspace = %open.workspace, "environment opened");
+                    let answer = opened(&open);
+                    self.environments().insert(run, open);
+                    Ok(answer)
+                }
+                Err(error) => {
+                    self.take_back(run).await;
+                    Err(error)
+                }
+            },
+        }
+    }
+
+    async fn take(
+        &self,
+        session: &Session,
+        run: RunId,
+        slot: u32,
+    ) -> Result<Arc<Environment>, Error> {
+        let kind = self.staging.kind();
+        let (place, owner) = (self.staging.place(run, kind), owner_of(kind, slot));
+        let host = self.sessions.workspace(session)?.clone();
+        let source = self.source(session);
+        let size = Size { bytes: source.bounds.total_bytes, inodes: source.bounds.entries };
+        let (at, from, of) = (place.clone(), host.clone(), source.clone());
+        let taken = tokio::task::spawn_blocking(move || -> Result<Taken, Error> {
+            let root =
+                Dir::open(&from).map_err(Error::file("the workspace cannot be opened", &from))?;
+            at.make(owner, size)
+                .map_err(Error::file("the copy's place cannot be made", at.copy()))?;
+            Ok(of.take(&root, &at, owner)?)
+        });
+        let taken = taken.await??;
+        self.failpoint.hit("environment-taken").map_err(|_| Error::Stopping)?;
+        self.store.open_environment(run, &taken).await?;
+        let workspace = session.grant.workspace.clone();
+        Ok(Arc::new(Environment::new(
+            run, session.id, workspace, host, place, owner, source, taken,
+        )))
+    }
+
+    fn source(&self, session: &Session) -> Source {
+        Source {
+            manifest: session.manifest.clone(),
+            bounds: self.ceilings.bounds(&session.manifest.execution.limits),
+            own: self.own.clone(),
+        }
+    }
+
+    async fn take_back(&self, run: RunId) {
+        let place = self.staging.place(run, self.staging.kind());
+        let removed = tokio::task::spawn_blocking(move || place.remove()).await;
+        match removed {
+            Ok(Ok(())) => {
+                if let Err(error) = self.store.forget_environment(run).await {
+                    warn!(%run, error = %Chain(&error), "a copy that was not made is still noted");
+                }
+            }
+            // The reconciler finds the row and tries again.
+            Ok(Err(error)) => {
+                warn!(%run, error = %Chain(&error), "a half-made copy is still there");
+            }
+            Err(error) => warn!(%run, error = %Chain(&error), "a half-made copy is still there"),
+        }
+    }
+
+    /// Ends the run's calls, then removes its copy; done when that is proven.
+    pub(crate) async fn close(
+        self: &Arc<Self>,
+        session: SessionId,
+        run: RunId,
+    ) -> Result<(), Error> {
+        match self.store.environment(run).await? {
+            None => return Ok(()),
+            Some(row) if row.session != session => return Err(Error::RunUnknown),
+            Some(row) if matches!(row.state, EnvironmentState::Closed | EnvironmentState::Lost) => {
+                return Ok(());
+            }
+            Some(_) => (),
+        }
+        let sandbox = self.clone();
+        self.tracker.spawn(async move { sandbox.close_once(session, run).await }).await?
+    }
+
+    async fn close_once(&self, session: SessionId, run: RunId) -> Result<(), Error> {
+        let _door = self.doors.lock().await;
+        if let Some(open) = self.environment(session, run) {
+            let _admission = open.admission.lock().await;
+            for row in self.store.unfinished().await?.iter().filter(|row| row.plan.run == run) {
+                if let Some(live) = self.live(row.plan.call) {
+                    live.cancel.cancel();
+                    live.ended().await?;
+                }
+            }
+            self.environments().remove(&run);
+        }
+        self.store.set_environment_state(run, EnvironmentState::Closing).await?;
+        self.remove_closing(run).await
+    }
+
+    /// The last part of closing, which the reconciler repeats until it succeeds.
+    pub(crate) async fn remove_closing(&self, run: RunId) -> Result<(), Error> {
+        let place = self.staging.place(run, self.staging.kind());
+        let removed = tokio::task::spawn_blocking(move || place.remove()).await?;
+        if let Err(error) = removed {
+            warn!(%run, error = %Chain(&error), "an environment is not proven to be gone");
+            return Err(Error::CleanupUncertain);
+        }
+        self.store.set_environment_state(run, EnvironmentState::Closed).await?;
+        info!(%run, "environment closed");
+        Ok(())
+    }
+
+    /// Environments of an earlier process: open ones go on, half-made ones go, the rest is lost.
+    pub(crate) async fn recover_environments(&self) -> Result<(), Error> {
+        for row in self.store.live_environments().await? {
+            let run = row.run;
+            match (row.state, self.find_again(row).await?) {
+                (EnvironmentState::Open, Some(open)) => {
+                    self.environments().insert(run, open);
+                }
+                (EnvironmentState::Open, None) => {
+                    warn!(%run, "the private copy of a run is gone");
+                    self.store.set_environment_state(run, EnvironmentState::Lost).await?;
+                }
+                (EnvironmentState::Opening, _) => self.take_back(run).await,
+                // An uncertain end is the reconciler's.
+                (EnvironmentState::Closing, _) => match self.remove_closing(run).await {
+                    Ok(()) | Err(Error::CleanupUncertain) => (),
+                    Err(error) => return Err(error),
+                },
+                (EnvironmentState::Closed | EnvironmentState::Lost, _) => (),
+            }
+        }
+        Ok(())
+    }
+
+    async fn find_again(&self, row: EnvironmentRow) -> Result<Option<Arc<Environment>>, Error> {
+        let EnvironmentRow { run, session, slot, state, staging, boot, taken } = row;
+        let (EnvironmentState::Open, Some(taken)) = (state, taken) else { return Ok(None) };
+        let place = self.staging.place(run, staging);
+        let there = place
+            .is_there()
+            .map_err(Error::file("the copy's place cannot be looked at", place.copy()))?;
+        if boot != self.boot || !there {
+            return Ok(None);
+        }
+        let session = self.sessions.known(session).await?;
+        let host = self.sessions.workspace(&session)?.clone();
+        let source = self.source(&session);
+        let owner = owner_of(staging, slot);
+        let workspace = session.grant.workspace.clone();
+        Ok(Some(Arc::new(Environment::new(
+            run, session.id, workspace, host, place, owner, source, taken,
+        ))))
+    }
+
+    /// Records a refusal; what cannot be recorded is not answered either.
+    pub(crate) async fn refuse(
+        &self,
+        proven: Option<&Session>,
+        refused: event::CallRefused,
+    ) -> Result<Waiting, Error> {
+        let (session, tenant, rev) = match proven {
+            Some(session) => (session.id, session.grant.tenant.clone(), session.policy_rev()),
+            None => (SessionId::nil(), String::new(), String::new()),
+        };
+        let record = ledger::record(session, &tenant, &rev, refused)?;
+        Ok(self.store.record(&record).await?)
+    }
+
+    pub(crate) async fn held(&self, owner: &Owner) -> Result<Session, Error> {
+        self.sessions.held(owner).await
+    }
+}
+
+fn opened(environment: &Environment) -> Opened {
+    let withheld = environment
+        .before
+        .iter()
+        .map(|(path, reason)| NotCarried { path: path.clone(), reason: *reason })
+        .collect();
+    Opened { base: environment.first_digest, withheld }
+}
+
+impl std::fmt::Debug for Sandbox {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Sandbox").field("instance", &self.instance).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,249 @@
+//! Who may use this service for what: verifies grants, compiles manifests, keeps fences. A session is known
+//! here only by a grant that the gateway signed.
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use event::Digest;
+use event::id::SessionId;
+use manifest::{Action, Backend, Effect, Manifest, Mode};
+use receipt::{Grant, Payload, Signed, Verified, Verifier};
+use time::OffsetDateTime;
+use transport::{Chain, Material};
+
+use crate::engine::{Docker, ImageError};
+use crate::error::Error;
+use crate::image::ImageName;
+use crate::store::{Fenced, NewSession, SessionRow, Store};
+
+/// How many compiled manifests are kept.
+const COMPILED: usize = 64;
+
+/// Who says that it owns a session now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Owner {
+    pub(crate) session: SessionId,
+    pub(crate) node: String,
+    pub(crate) epoch: u64,
+}
+
+/// A registered session whose fence the caller holds.
+#[derive(Debug, Clone)]
+pub(crate) struct Session {
+    pub(crate) id: SessionId,
+    pub(crate) grant: Grant,
+    pub(crate) manifest: Arc<Manifest>,
+}
+
+pub(crate) struct Sessions {
+    store: Store,
+    verifier: Verifier,
+    material: Arc<Material>,
+    workspaces: BTreeMap<String, PathBuf>,
+    engine: Option<Docker>,
+    compiled: Mutex<HashMap<Digest, Arc<Manifest>>>,
+}
+
+impl Sessions {
+    pub(crate) fn new(
+        store: Store,
+        verifier: Verifier,
+        material: Arc<Material>,
+        workspaces: BTreeMap<String, PathBuf>,
+        engine: Option<Docker>,
+    ) -> Self {
+        let compiled = Mutex::default();
+        Self { store, verifier, material, workspaces, engine, compiled }
+    }
+
+    /// Raises the fence, or renews the grant at the same epoch.
+    pub(crate) async fn fence(
+        &self,
+        owner: &Owner,
+        grant: &Signed,
+        manifest: &[u8],
+    ) -> Result<Session, Error> {
+        let verified: Verified<Grant> = self.verify(grant).map_err(|invalid| Error::Grant {
+            reason: grant_reason(invalid.reason()),
+            detail: invalid.to_string(),
+        })?;
+        if verified.session != owner.session {
+            let detail = "it is for another session".to_owned();
+            return Err(Error::Grant { reason: "GRANT_SESSION_MISMATCH", detail });
+        }
+        let compiled = self.compile(&verified, manifest)?;
+        if !self.workspaces.contains_key(&verified.workspace) {
+            return Err(refused("WORKSPACE_UNKNOWN", "this host has no such workspace"));
+        }
+        self.serves(&compiled).await?;
+        let new = NewSession {
+            grant: &verified,
+            grant_payload: &grant.payload,
+            manifest,
+            epoch: owner.epoch,
+            node: &owner.node,
+        };
+        match self.store.fence(&new).await? {
+            Fenced::Raised => {
+                Ok(Session { id: owner.session, grant: verified.into_inner(), manifest: compiled })
+            }
+            Fenced::Stale => Err(Error::FenceStale),
+            Fenced::OtherGrant => Err(Error::Grant {
+                reason: "GRANT_CHANGED",
+                detail: "a renewal changes nothing but its times".to_owned(),
+            }),
+        }
+    }
+
+    /// Signature, signer and time of anything the gateway signed.
+    pub(crate) fn verify<P: Payload>(
+        &self,
+        signed: &Signed,
+    ) -> Result<Verified<P>, receipt::Invalid> {
+        let denied = |signing: &receipt::Signing| {
+            self.material.denies(&signing.spiffe_id, &signing.serial_hex)
+        };
+        self.verifier.verify(signed, now_secs(), &denied)
+    }
+
+    /// The session, if the caller holds its fence.
+    pub(crate) async fn held(&self, owner: &Owner) -> Result<Session, Error> {
+        let row = self.store.session(owner.session).await?.ok_or(Error::SessionUnknown)?;
+        if row.epoch != owner.epoch || row.node != owner.node {
+            return Err(Error::FenceStale);
+        }
+        self.load(row)
+    }
+
+    /// The session as it stands, for what goes on without a caller.
+    pub(crate) async fn known(&self, session: SessionId) -> Result<Session, Error> {
+        let row = self.store.session(session).await?.ok_or(Error::SessionUnknown)?;
+        self.load(row)
+    }
+
+    pub(crate) fn workspace(&self, session: &Session) -> Result<&PathBuf, Error> {
+        let workspace = self.workspaces.get(&session.grant.workspace);
+        workspace.ok_or_else(|| refused("WORKSPACE_UNKNOWN", "this host has no such workspace"))
+    }
+
+    fn load(&self, row: SessionRow) -> Result<Session, Error> {
+        let manifest = self.compile(&row.grant, &row.manifest)?;
+        Ok(Session { id: row.grant.session, grant: row.grant, manifest })
+    }
+
+    /// The bytes must be those that the grant names.
+    fn compile(&self, grant: &Grant, bytes: &[u8]) -> Result<Arc<Manifest>, Error> {
+        if Digest::of(bytes) != grant.manifest {
+            return Err(refused(
+                "MANIFEST_MISMATCH",
+                "the manifest is not the one that was granted",
+            ));
+        }
+        let mut compiled = self.compiled.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(manifest) = compiled.get(&grant.manifest) {
+            return Ok(manifest.clone());
+        }
+        let file = format!("{}.yaml", grant.manifest_id);
+        let manifest = Manifest::parse(bytes, &file)
+            .map_err(|faults| refused("MANIFEST_INVALID", &faults.to_string()))?;
+        if manifest.id != grant.manifest_id {
+            return Err(refused(
+                "MANIFEST_MISMATCH",
+                "the manifest has another id than was granted",
+            ));
+        }
+        if compiled.len() >= COMPILED {
+            compiled.clear();
+        }
+        let manifest = Arc::new(manifest);
+        compiled.insert(grant.manifest, manifest.clone());
+        Ok(manifest)
+    }
+
+    /// Whether this host can do what the manifest describes; nothing is narrowed in silence.
+    async fn serves(&self, manifest: &Manifest) -> Result<(), Error> {
+        let execution = &manifest.execution;
+        if execution.mode == Mode::Mount {
+            return Err(refused(
+                "MODE_UNSUPPORTED",
+                "execution.mode mount is not served; use snapshot",
+            ));
+        }
+        if !execution.dependencies.is_empty() {
+            let detail = "execution.dependencies are not served; put them into the image";
+            return Err(refused("DEPENDENCIES_UNSUPPORTED", detail));
+        }
+        let network = manifest.policy.decide(Action::Network, None);
+        let unruled = network.rule == "default";
+        let denied = network.effect == Effect::Deny && network.rule == "permissions.network";
+        if !unruled && !denied {
+            let detail = "commands have no network here; deny it or leave it out";
+            return Err(refused("NETWORK_UNSUPPORTED", detail));
+        }
+        match execution.backend {
+            Backend::None => Ok(()),
+            Backend::Oci => self.has_image(execution.image.as_deref().unwrap_or_default()).await,
+        }
+    }
+
+    async fn has_image(&self, name: &str) -> Result<(), Error> {
+        let Some(engine) = &self.engine else {
+            return Err(refused("ENGINE_UNAVAILABLE", "this host has no container engine"));
+        };
+        let unknown =
+            || refused("IMAGE_UNKNOWN", "the engine has no such image, and none is pulled");
+        match engine.image(&ImageName::parse(name).ok_or_else(unknown)?).await {
+            Ok(_) => Ok(()),
+            Err(ImageError::Unknown) => Err(unknown()),
+            Err(error @ ImageError::Refused(_)) => {
+                Err(refused("IMAGE_REFUSED", &Chain(&error).to_string()))
+            }
+            Err(ImageError::Engine(error)) => {
+                Err(Error::engine("the image cannot be inspected")(error))
+            }
+        }
+    }
+}
+
+impl Session {
+    pub(crate) fn is_expired(&self) -> bool {
+        self.grant.exp <= now_secs()
+    }
+
+    pub(crate) fn policy_rev(&self) -> String {
+        self.manifest.digest.to_string()
+    }
+}
+
+impl std::fmt::Debug for Sessions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Sessions").field("workspaces", &self.workspaces).finish_non_exhaustive()
+    }
+}
+
+fn refused(reason: &'static str, detail: &str) -> Error {
+    Error::Session { reason, detail: detail.to_owned() }
+}
+
+fn grant_reason(invalid: &'static str) -> &'static str {
+    match invalid {
+        "SIGNATURE_INVALID" => "GRANT_SIGNATURE_INVALID",
+        "SIGNER_UNTRUSTED" => "GRANT_SIGNER_UNTRUSTED",
+        "SIGNER_DENIED" => "GRANT_SIGNER_DENIED",
+        "EXPIRED" => "GRANT_EXPIRED",
+        "NOT_YET_VALID" => "GRANT_NOT_YET_VALID",
+        _ => "GRANT_PAYLOAD_MALFORMED",
+    }
+}
+
+/// Unix seconds.
+pub(crate) fn now_secs() -> u64 {
+    u64::try_from(OffsetDateTime::now_utc().unix_timestamp()).unwrap_or(0)
+}
+
+/// Unix milliseconds.
+pub(crate) fn now_ms() -> i64 {
+    let nanos = OffsetDateTime::now_utc().unix_timestamp_nanos();
+    i64::try_from(nanos / 1_000_000).unwrap_or(i64::MAX)
+}
