@@ -1,1 +1,339 @@
-//! x
+//! Tool calls and model turns that do not go well: what is told, and that the run says why it ends.
+
+use std::time::Duration;
+
+use event::{Data, Effect as Decided, SandboxStopped, ToolResult};
+use proto::agent::v1 as wire;
+use proto::common::v1 as common;
+use proto::model::v1 as model;
+use proto::sandbox::v1 as sandbox;
+use receipt::{Effect, EffectClass};
+use serde_json::{Value, json};
+
+use super::gateway::{Person, kinds};
+use super::mesh::{MANIFEST, Mesh, eventually};
+use super::model::Turn;
+
+fn call(tool: &'static str, arguments: Value) -> Turn {
+    Turn::Call(vec![(tool, arguments)])
+}
+
+/// Runs one call and returns its result with everything else.
+async fn run(mesh: &Mesh, turn: Turn) -> (ToolResult, Vec<Data>, wire::Outcome) {
+    mesh.model.script([turn, Turn::Say("done")]);
+    let alice = Person::operator(mesh);
+    let session = alice.create().await;
+    alice.prompt(session).await.unwrap();
+    let (events, outcome) = alice.attach(session).await.rest().await;
+    let result = events.iter().find_map(|data| match data {
+        Data::ToolResult(result) => Some(result.clone()),
+        _ => None,
+    });
+    (result.expect("a result"), events, outcome)
+}
+
+fn code(result: &ToolResult) -> &str {
+    result.error.as_ref().map_or("", |error| error.code.as_str())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pure_tool_is_answered_with_its_plan() {
+    let mesh = Mesh::start().await;
+    let (result, events, outcome) = run(&mesh, call("list_files", json!({}))).await;
+    assert_eq!((result.ok, result.output), (true, Some(json!({"entries": ["app.txt"]}))));
+    assert!(!kinds(&events).contains(&"permission.requested"));
+    assert_eq!((mesh.sandbox.runs(), outcome.tool_calls), (Vec::new(), 1));
+    let Some(model::message::Message::Tool(reply)) = mesh.model.shown().pop().unwrap().message
+    else {
+        panic!("the model hears the result")
+    };
+    assert_eq!((reply.ok, reply.content.as_str()), (true, r#"{"entries":["app.txt"]}"#));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rules_no_asks_nobody() {
+    let mesh = Mesh::start().await;
+    let (result, events, outcome) = run(&mesh, call("forbidden", json!({}))).await;
+    assert_eq!(code(&result), "PERMISSION_DENIED");
+    let decided = events.iter().find_map(|data| match data {
+        Data::PolicyDecision(decision) => Some((decision.effect, decision.rule_id.clone())),
+        _ => None,
+    });
+    assert_eq!(decided, Some((Decided::Deny, Some("permissions.forbidden".to_owned()))));
+    assert!(!kinds(&events).iter().any(|kind| kind.starts_with("permission.")));
+    assert!(matches!(outcome.state, Some(wire::outcome::State::Completed(_))));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_executors_no_and_a_tool_that_nobody_has_are_failed_calls() {
+    let mesh = Mesh::start().await;
+    mesh.sandbox.with(|state| {
+        state.shapes.get_mut("check").unwrap().refusal = Some("HOST_CHANGED");
+    });
+    assert_eq!(code(&run(&mesh, call("check", json!({}))).await.0), "HOST_CHANGED");
+    assert_eq!(code(&run(&mesh, call("no_such_tool", json!({}))).await.0), "TOOL_UNKNOWN");
+    assert_eq!(code(&run(&mesh, call("list_files", json!("text"))).await.0), "ARGUMENTS_INVALID");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_plan_must_be_about_this_call_and_fit_to_be_shown() {
+    let mesh = Mesh::start().await;
+    type Twist = fn(&mut receipt::Plan);
+    let twists: [(Twist, &str); 5] = [
+        (|plan| plan.session = event::id::SessionId::new(), "PLAN_INVALID"),
+        (|plan| plan.run = event::id::RunId::new(), "PLAN_INVALID"),
+        (|plan| plan.call = event::id::CallId::new(), "PLAN_INVALID"),
+        (|plan| plan.manifest = event::Digest::of(b"another"), "PLAN_INVALID"),
+        (
+            |plan| {
+                plan.argv = Some(vec![
+                    "curl".into(),
+                    "-H".into(),
+                    "Authorization: Bearer abcdefghijklmnop".into(),
+                ])
+            },
+            "PLAN_HOLDS_SECRET",
+        ),
+    ];
+    for (twist, expected) in twists {
+        mesh.sandbox.with(|state| state.twist = twist);
+        let (result, events, _) = run(&mesh, call("process.exec", json!({}))).await;
+        assert_eq!(code(&result), expected);
+        assert!(!kinds(&events).contains(&"permission.requested"));
+    }
+    assert_eq!(mesh.sandbox.runs(), Vec::<u32>::new());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_model_that_fails_ends_the_run_with_its_reason() {
+    let mesh = Mesh::start().await;
+    let stray = model::Answer {
+        finish: model::Finish::Stop.into(),
+        calls: vec![model::ToolCall::default()],
+        ..model::Answer::default()
+    };
+    let cut = model::Answer { finish: model::Finish::Length.into(), ..model::Answer::default() };
+    let table = [
+        (Turn::Fail("MODEL_TIMEOUT"), "MODEL_TIMEOUT"),
+        (Turn::Raw(Box::new(stray)), "MODEL_INVALID_RESPONSE"),
+        (Turn::Raw(Box::new(cut)), "MODEL_TRUNCATED"),
+        (Turn::Call(Vec::new()), "MODEL_NO_CALLS"),
+    ];
+    for (turn, expected) in table {
+        mesh.model.script([turn]);
+        let alice = Person::operator(&mesh);
+        let session = alice.create().await;
+        alice.prompt(session).await.unwrap();
+        let (events, outcome) = alice.attach(session).await.rest().await;
+        let Some(wire::outcome::State::Failed(failed)) = outcome.state else {
+            panic!("{outcome:?}")
+        };
+        assert_eq!(failed.reason, expected);
+        let Some(Data::AgentStopped(stopped)) = events.last() else { panic!("{events:?}") };
+        assert_eq!(stopped.note.as_deref(), Some(expected));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_budget_that_is_used_up_ends_the_run() {
+    let mesh = Mesh::start().await;
+    mesh.model.script(vec![call("list_files", json!({})); 9]);
+    let alice = Person::operator(&mesh);
+    let grant = alice.grant(event::id::SessionId::new());
+    let manifest = format!("{MANIFEST}budget:\n  max_tool_calls: 2\n");
+    let grant = receipt::Grant { manifest: event::Digest::of(manifest.as_bytes()), ..grant };
+    // The played sandbox plans for the usual manifest.
+    mesh.sandbox
+        .with(|state| state.shapes.get_mut("list_files").unwrap().refusal = Some("REFUSED"));
+    alice.create_with(&grant, &manifest).await.unwrap();
+    alice.prompt(grant.session).await.unwrap();
+    let (events, outcome) = alice.attach(grant.session).await.rest().await;
+    let exceeded = wire::BudgetExceeded { metric: "tool_calls".to_owned() };
+    assert_eq!(outcome.state, Some(wire::outcome::State::BudgetExceeded(exceeded)));
+    assert_eq!(outcome.tool_calls, 2);
+    assert!(kinds(&events).contains(&"budget.warning"));
+    // The call that was one too many never began, and is told all the same.
+    let calls = kinds(&events).iter().filter(|kind| **kind == "tool.call").count();
+    let results = kinds(&events).iter().filter(|kind| **kind == "tool.result").count();
+    assert_eq!((calls, results), (3, 3));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn cancel_stops_what_runs_and_waits_for_its_end() {
+    let mesh = Mesh::start().await;
+    mesh.sandbox.gate.send_replace(false);
+    mesh.model.script([call("check", json!({}))]);
+    let alice = Person::operator(&mesh);
+    let session = alice.create().await;
+    alice.prompt(session).await.unwrap();
+    let mut reader = alice.attach(session).await;
+    reader.until("sandbox.started").await;
+    assert_eq!(alice.cancel(session).await, Ok(true));
+    let (events, outcome) = reader.rest().await;
+    let told: Vec<_> = kinds(&events).into_iter().filter(|kind| *kind != "call.output").collect();
+    assert_eq!(told, ["sandbox.stopped", "tool.result", "agent.stopped"]);
+    let stopped = events.iter().find_map(|data| match data {
+        Data::SandboxStopped(SandboxStopped { status, .. }) => Some(*status),
+        _ => None,
+    });
+    assert_eq!(stopped, Some(event::SandboxStatus::Canceled));
+    let canceled = wire::Canceled { note: "canceled by alice".to_owned() };
+    assert_eq!(outcome.state, Some(wire::outcome::State::Canceled(canceled)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn cancel_drops_the_model_in_mid_answer() {
+    let mesh = Mesh::start().await;
+    mesh.model.script([Turn::Wait("never said")]);
+    let alice = Person::operator(&mesh);
+    let session = alice.create().await;
+    alice.prompt(session).await.unwrap();
+    let mut reader = alice.attach(session).await;
+    eventually("the model is asked", || !mesh.model.state.lock().unwrap().asked.is_empty()).await;
+    assert_eq!(alice.cancel(session).await, Ok(true));
+    let (_, outcome) = reader.rest().await;
+    assert!(matches!(outcome.state, Some(wire::outcome::State::Canceled(_))));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lost_call_is_tried_again_only_where_that_is_harmless() {
+    let mesh = Mesh::start().await;
+    mesh.sandbox.gate.send_replace(false);
+    let alice = Person::operator(&mesh);
+    let lost = || sandbox::finished::Outcome::Lost(common::Lost { may_have_run: true });
+
+    mesh.model.script([call("check", json!({})), Turn::Say("done")]);
+    let session = alice.create().await;
+    alice.prompt(session).await.unwrap();
+    let mut reader = alice.attach(session).await;
+    reader.until("sandbox.started").await;
+    mesh.sandbox.finish(lost());
+    // The second attempt begins anew, and the stream says so.
+    reader.until("sandbox.started").await;
+    mesh.sandbox.gate.send_replace(true);
+    let (events, _) = reader.rest().await;
+    assert!(kinds(&events).contains(&"tool.result"));
+    assert_eq!(mesh.sandbox.runs(), [2]);
+
+    mesh.sandbox.gate.send_replace(false);
+    mesh.sandbox.with(|state| state.executions.clear());
+    mesh.model.script([call("deploy", json!({})), Turn::Say("done")]);
+    let session = alice.create().await;
+    alice.prompt(session).await.unwrap();
+    let mut reader = alice.attach(session).await;
+    reader.until("sandbox.started").await;
+    mesh.sandbox.finish(lost());
+    let unknown = reader.until("tool.outcome_unknown").await;
+    let Data::ToolOutcomeUnknown(unknown) = unknown.data else { panic!() };
+    assert_eq!((unknown.attempt, unknown.may_have_run), (1, true));
+    let state = alice.get(session).await.unwrap().state;
+    assert!(matches!(state, Some(wire::session::State::NeedsOperator(_))));
+    assert_eq!(mesh.sandbox.runs(), [1]);
+    assert_eq!(alice.cancel(session).await, Ok(true));
+    let (events, _) = reader.rest().await;
+    assert_eq!(kinds(&events), ["tool.result", "agent.stopped"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_failed_command_and_a_flood_are_told_in_bounds() {
+    let mesh = Mesh::start().await;
+    mesh.sandbox.with(|state| state.output = "line of output\n".repeat(60_000).into_bytes());
+    let (result, events, _) = run(&mesh, call("check", json!({}))).await;
+    assert!(result.ok);
+    let shown: u64 = events
+        .iter()
+        .map(|data| match data {
+            Data::CallOutput(output) => {
+                assert_eq!(output.bytes, output.text.len() as u64);
+                output.bytes
+            }
+            _ => 0,
+        })
+        .sum();
+    assert!((200_000..300_000).contains(&shown), "{shown}");
+
+    mesh.sandbox.gate.send_replace(false);
+    mesh.sandbox.with(|state| {
+        state.executions.clear();
+        state.output.clear();
+    });
+    mesh.model.script([call("check", json!({})), Turn::Say("done")]);
+    let alice = Person::operator(&mesh);
+    let session = alice.create().await;
+    alice.prompt(session).await.unwrap();
+    let mut reader = alice.attach(session).await;
+    reader.until("sandbox.started").await;
+    mesh.sandbox.finish(sandbox::finished::Outcome::Exited(sandbox::Exited { code: 3 }));
+    let Data::ToolResult(result) = reader.until("tool.result").await.data else { panic!() };
+    assert_eq!((result.ok, code(&result)), (false, "EXIT_STATUS"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_executor_that_forgot_the_session_is_fenced_again() {
+    let mesh = Mesh::start().await;
+    mesh.model.script([Turn::Wait("on we go")]);
+    let alice = Person::operator(&mesh);
+    let session = alice.create().await;
+    mesh.model.fences.forget();
+    alice.prompt(session).await.unwrap();
+    eventually("the model is asked", || !mesh.model.state.lock().unwrap().asked.is_empty()).await;
+    mesh.model.gate.send_replace(true);
+    let (_, outcome) = alice.attach(session).await.rest().await;
+    assert!(matches!(outcome.state, Some(wire::outcome::State::Completed(_))));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_that_an_executor_will_not_have_any_more_fails_with_its_reason() {
+    let mut mesh = Mesh::start().await;
+    mesh.model.script([Turn::Wait("never")]);
+    let alice = Person::operator(&mesh);
+    let session = alice.create().await;
+    alice.prompt(session).await.unwrap();
+    eventually("the model is asked", || !mesh.model.state.lock().unwrap().asked.is_empty()).await;
+    mesh.sandbox.with(|state| {
+        state.refuses = Some((transport::Code::FailedPrecondition, "WORKSPACE_UNKNOWN"));
+    });
+    mesh.restart().await;
+    let (_, outcome) = Person::operator(&mesh).attach(session).await.rest().await;
+    let Some(wire::outcome::State::Failed(failed)) = outcome.state else { panic!("{outcome:?}") };
+    assert_eq!(failed.reason, "WORKSPACE_UNKNOWN");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_valid_grant_a_run_waits_for_its_renewal() {
+    let mut mesh = Mesh::start().await;
+    mesh.model.script([Turn::Wait("renewed")]);
+    let alice = Person::operator(&mesh);
+    let grant = alice.grant(event::id::SessionId::new());
+    alice.create_with(&grant, MANIFEST).await.unwrap();
+    alice.prompt(grant.session).await.unwrap();
+    eventually("the model is asked", || !mesh.model.state.lock().unwrap().asked.is_empty()).await;
+    mesh.sandbox.with(|state| {
+        state.refuses = Some((transport::Code::PermissionDenied, "GRANT_EXPIRED"));
+    });
+    mesh.restart().await;
+    let alice = Person::operator(&mesh);
+    let mut reader = alice.attach(grant.session).await;
+    mesh.sandbox.with(|state| state.refuses = None);
+    let renewed = receipt::Grant { iat: grant.iat + 1, exp: grant.exp + 60, ..grant.clone() };
+    alice.create_with(&renewed, MANIFEST).await.unwrap();
+    mesh.model.gate.send_replace(true);
+    let (_, outcome) = reader.rest().await;
+    assert!(matches!(outcome.state, Some(wire::outcome::State::Completed(_))), "{outcome:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_effect_that_is_asked_needs_its_person_whatever_the_model_says() {
+    let mesh = Mesh::start().await;
+    mesh.sandbox.with(|state| {
+        let shape = state.shapes.get_mut("list_files").unwrap();
+        (shape.effect, shape.class) = (Effect::Ask, EffectClass::Pure);
+    });
+    mesh.model.script([call("list_files", json!({})), Turn::Say("done")]);
+    let alice = Person::operator(&mesh);
+    let session = alice.create().await;
+    alice.prompt(session).await.unwrap();
+    alice.attach(session).await.ask().await;
+    mesh.clock.advance(Duration::from_secs(60));
+    assert_eq!(mesh.sandbox.runs(), Vec::<u32>::new());
+}
