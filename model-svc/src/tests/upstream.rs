@@ -36,7 +36,7 @@ pub(super) enum Does {
     Sends(Vec<u8>),
     /// Sends these bytes and closes the connection.
     SendsAndCloses(Vec<u8>),
-    /// Reads and never answers.
+    /// Waits until it is told otherwise.
     Hangs,
 }
 
@@ -97,7 +97,12 @@ impl Upstream {
     async fn connection(&self, mut stream: TcpStream) {
         while let Some(seen) = read(&mut stream).await {
             self.seen.send_modify(|all| all.push(seen));
-            let does = self.does.borrow().clone();
+            let mut does = self.does.subscribe();
+            let told = does.wait_for(|does| !matches!(does, Does::Hangs));
+            let does = tokio::select! {
+                told = told => told.unwrap().clone(),
+                () = gone(&mut stream) => break,
+            };
             match does {
                 Does::Sends(bytes) => {
                     if stream.write_all(&bytes).await.is_err() {
@@ -108,11 +113,17 @@ impl Upstream {
                     stream.write_all(&bytes).await.unwrap();
                     return;
                 }
-                Does::Hangs => {}
+                Does::Hangs => unreachable!("it was waited for"),
             }
         }
         self.left.send_modify(|left| *left += 1);
     }
+}
+
+/// Returns when the client, which has nothing more to say, is gone.
+async fn gone(stream: &mut TcpStream) {
+    let mut byte = [0];
+    assert!(matches!(stream.read(&mut byte).await, Ok(0) | Err(_)), "a second request");
 }
 
 /// One request, or nothing when the client is gone.
