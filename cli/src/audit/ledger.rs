@@ -36,7 +36,7 @@ pub(crate) struct Ledger {
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
-    #[error("the ledger does not answer {what} ({})", source.reason)]
+    #[error("the ledger does not answer {what}")]
     Fault { what: &'static str, source: Fault },
     #[error("an entry of the ledger is not JSON")]
     Event(#[source] serde_json::Error),
