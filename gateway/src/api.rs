@@ -23,6 +23,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use metrics::counter;
 use serde_json::json;
 use tokio::net::TcpStream;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_rustls::server::TlsStream;
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 use tower::Service as _;
@@ -42,22 +43,32 @@ const MAX_HEADERS: usize = 64;
 /// Names under which people put secrets into addresses, where logs and histories keep them.
 const CREDENTIALS: [&str; 5] = ["token", "access_token", "ticket", "key", "auth"];
 
+/// WebSockets at once, over all people; each may hold a few mebibytes.
+const SOCKETS: usize = 1024;
+
 /// What requests are judged by.
 #[derive(Debug)]
 pub(crate) struct Front {
     desk: Arc<Desk>,
     origins: Vec<Origin>,
     ready: Readiness,
+    sockets: Arc<Semaphore>,
 }
 
 impl Front {
     pub(crate) fn new(desk: Arc<Desk>, origins: Vec<Origin>, ready: Readiness) -> Self {
-        Self { desk, origins, ready }
+        Self { desk, origins, ready, sockets: Arc::new(Semaphore::new(SOCKETS)) }
     }
 }
 
 /// A request that may become a WebSocket, for whoever owns the connection.
-type Admitted = Arc<Mutex<Option<(OnUpgrade, Person)>>>;
+type Admitted = Arc<Mutex<Option<Upgrade>>>;
+
+struct Upgrade {
+    upgraded: OnUpgrade,
+    person: Person,
+    socket: OwnedSemaphorePermit,
+}
 
 /// Serves one connection to its end.
 pub(crate) async fn connection(
@@ -91,10 +102,11 @@ pub(crate) async fn connection(
         return;
     }
     let admitted = admitted.lock().unwrap_or_else(PoisonError::into_inner).take();
-    if let Some((upgrade, person)) = admitted
-        && let Ok(upgraded) = upgrade.await
+    if let Some(Upgrade { upgraded, person, socket }) = admitted
+        && let Ok(upgraded) = upgraded.await
     {
         harness::serve(front.desk.clone(), person, TokioIo::new(upgraded), shutdown).await;
+        drop(socket);
     }
 }
 
@@ -193,8 +205,15 @@ async fn harness(
     if shutdown.is_cancelled() {
         return refuse(StatusCode::SERVICE_UNAVAILABLE, "DRAINING", "this gateway is stopping");
     }
-    let upgrade = hyper::upgrade::on(&mut request);
-    *admitted.lock().unwrap_or_else(PoisonError::into_inner) = Some((upgrade, person));
+    let Ok(socket) = front.sockets.clone().try_acquire_owned() else {
+        return refuse(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "BUSY",
+            "too many connections; try again later",
+        );
+    };
+    let upgrade = Upgrade { upgraded: hyper::upgrade::on(&mut request), person, socket };
+    *admitted.lock().unwrap_or_else(PoisonError::into_inner) = Some(upgrade);
     let mut response = Response::new(Body::empty());
     *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
     response.headers_mut().extend([

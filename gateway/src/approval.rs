@@ -1,6 +1,6 @@
 //! A person's answer to an ask: claimed first, signed for the winner, recorded, handed over. What is signed is the
 //! digest of the plan that this client was sent, never one that somebody states.
-use std::fmt;
+mod settled;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -20,6 +20,8 @@ use crate::peers::Key;
 use crate::record::record;
 use crate::refusal::{Refusal, refused};
 use crate::sign;
+
+pub(crate) use settled::Settled;
 
 /// Seconds within which an allow for one call must be used.
 const ONCE: u64 = 60 * 60;
@@ -257,71 +259,4 @@ fn pem(der: &[u8]) -> String {
         lines.push('\n');
     }
     lines + "-----END CERTIFICATE-----\n"
-}
-
-/// How an ask ended, for whoever came too late.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Settled {
-    Allowed {
-        by: String,
-    },
-    /// An allow whose receipt is still on its way.
-    BeingAllowed {
-        by: String,
-    },
-    Denied {
-        by: String,
-        source: &'static str,
-    },
-    Unknown,
-}
-
-impl Settled {
-    pub(crate) fn unknown() -> Self {
-        Self::Unknown
-    }
-
-    fn read(lost: wire::Lost) -> Self {
-        let (decision, source) = (lost.decision(), lost.source());
-        let wire::Lost { by, settled, .. } = lost;
-        match (decision, settled) {
-            (wire::Decision::Allow, true) => Self::Allowed { by },
-            (wire::Decision::Allow, false) => Self::BeingAllowed { by },
-            (wire::Decision::Deny, _) => Self::Denied { by, source: source_name(source) },
-            (wire::Decision::Unspecified, _) => Self::Unknown,
-        }
-    }
-}
-
-impl fmt::Display for Settled {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Allowed { by } => write!(out, "already resolved: allowed by {by}"),
-            Self::BeingAllowed { by } => {
-                write!(out, "already resolved: {by} has allowed it, and that is being recorded")
-            }
-            Self::Denied { by, source } if by.is_empty() => {
-                write!(out, "already resolved: denied ({source})")
-            }
-            Self::Denied { by, source } => {
-                write!(out, "already resolved: denied by {by} ({source})")
-            }
-            Self::Unknown => out.write_str("already resolved"),
-        }
-    }
-}
-
-fn source_name(source: wire::DenySource) -> &'static str {
-    match source {
-        wire::DenySource::Operator => "operator",
-        wire::DenySource::Timeout => "timeout",
-        wire::DenySource::Cancel => "cancel",
-        wire::DenySource::Disconnect => "disconnect",
-        wire::DenySource::MissingResolver => "missing_resolver",
-        wire::DenySource::MalformedAnswer => "malformed_answer",
-        wire::DenySource::SessionEnd => "session_end",
-        wire::DenySource::Policy => "policy",
-        wire::DenySource::System => "system",
-        wire::DenySource::Unspecified => "unspecified",
-    }
 }

@@ -1,5 +1,6 @@
 //! Session grants: what a session may do, signed when it is opened and renewed with new times only. A grant exists
 //! once the ledger has it.
+use acp::TaskId;
 use event::id::SessionId;
 use event::{Digest, GrantIssued};
 use proto::agent::v1 as wire;
@@ -118,14 +119,24 @@ async fn renew(desk: &Desk, person: &Person, session: SessionId) -> Result<Life,
     }
     let grant = Grant { iat: now, exp: now + LIFE, ..grant };
     let signed = issue(desk, person, &grant, Some(Digest::of(&old.payload))).await?;
-    // Everyone who needs the manifest has it since the session was opened; the file may have moved on.
-    let request = create(&grant, signed, Vec::new(), found.model);
+    let request = create(&grant, signed, unchanged(desk, &grant).await, found.model);
     desk.agent
         .create_session(person, session, &request)
         .await
         .map_err(|fault| refused("agent-svc", fault))?;
     info!(%session, "grant renewed");
     Ok(Life::of(&grant))
+}
+
+/// The manifest's bytes while its file is still the one that was granted; the file may have moved on, and agent-svc has
+/// kept what it was given.
+async fn unchanged(desk: &Desk, grant: &Grant) -> Vec<u8> {
+    let (manifests, id) = (desk.manifests.clone(), TaskId::new(grant.manifest_id.clone()).ok());
+    let loaded = tokio::task::spawn_blocking(move || manifests.load(id.as_ref())).await;
+    match loaded {
+        Ok(Ok(Reviewed { manifest, bytes })) if manifest.digest == grant.manifest => bytes,
+        Ok(Ok(_) | Err(_)) | Err(_) => Vec::new(),
+    }
 }
 
 /// The grant that agent-svc holds for a session, if it is one of ours for this session and tenant.

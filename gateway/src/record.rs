@@ -32,7 +32,9 @@ impl From<Unrecorded> for Refusal {
                 // audit-svc judges the gateway's own entry, which is nothing a person could mend.
                 _ => Self::Internal,
             },
-            Unrecorded::Seal(_) | Unrecorded::Rewritten | Unrecorded::Confused => Self::Internal,
+            // What is signed holds names that people chose, and nothing else that redaction looks at.
+            Unrecorded::Rewritten => Self::HoldsSecret,
+            Unrecorded::Seal(_) | Unrecorded::Confused => Self::Internal,
         }
     }
 }

@@ -43,6 +43,10 @@ pub(crate) enum Refusal {
     Unavailable(&'static str),
     #[error("events are not taken in time")]
     TooSlow,
+    #[error("the run can be followed no longer; attach to it to see how it ended")]
+    RunLost,
+    #[error("a name in the request looks like a secret and cannot be recorded; choose another")]
+    HoldsSecret,
     #[error("internal error")]
     Internal,
 }

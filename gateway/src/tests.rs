@@ -4,10 +4,12 @@ mod approvals;
 mod audit;
 mod closing;
 mod dialect;
+mod discreet;
 mod doors;
 mod events;
 mod mesh;
 mod sessions;
+mod start;
 mod wire;
 
 use std::time::Duration;

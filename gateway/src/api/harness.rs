@@ -1,5 +1,6 @@
 //! `harness/acp/1` on one connection: one owner of all its state, which hands work to tasks and takes their results. It
 //! translates; what may be done is decided behind it.
+mod call;
 mod job;
 mod reply;
 mod session;
@@ -15,7 +16,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 use tracing::{Instrument as _, info, info_span};
-use transport::CancellationToken;
+use transport::{CancellationToken, Chain};
 
 use crate::Desk;
 use crate::authn::Person;
@@ -26,7 +27,7 @@ use crate::socket::message::Incoming;
 use crate::socket::reader::{self, Reader};
 use crate::socket::writer::{self, Closing, Outbound, Written};
 use job::Done;
-use session::Session;
+use session::{Over, Session};
 
 /// Events that wait to be handed to the socket, over all sessions of the connection; each may be large.
 const FED: usize = 8;
@@ -257,18 +258,20 @@ impl Connection {
     async fn fed(&mut self, fed: Fed) -> Result<(), End> {
         match fed {
             Fed::Entry(id, entry) => self.forward(id, entry).await,
-            Fed::Outcome(id, outcome) => {
-                match self.sessions.get_mut(&id).and_then(|session| session.ended(outcome)) {
-                    Some((request, outcome)) => self.answer_prompt(&request, &outcome).await,
-                    None => Ok(()),
-                }
-            }
+            Fed::Outcome(id, outcome) => self.run_over(id, Over::Outcome(outcome)).await,
             Fed::Ended(_, Refusal::TooSlow) => Err(End::Farewell(Farewell::SLOW)),
             Fed::Ended(_, Refusal::Internal) => Err(End::Farewell(Farewell::INTERNAL)),
-            Fed::Ended(id, refusal) => match self.sessions.get_mut(&id).and_then(Session::lost) {
-                Some(request) => self.refuse(&request, &reply::refused(&refusal)).await,
-                None => Ok(()),
-            },
+            Fed::Ended(id, refusal) => {
+                info!(session = %id, error = %Chain(&refusal), "a session is followed no longer");
+                self.run_over(id, Over::Lost).await
+            }
+        }
+    }
+
+    async fn run_over(&mut self, id: SessionId, over: Over) -> Result<(), End> {
+        match self.sessions.get_mut(&id).and_then(|session| session.ended(over)) {
+            Some((request, over)) => self.answer_prompt(&request, over).await,
+            None => Ok(()),
         }
     }
 

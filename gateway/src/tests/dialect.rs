@@ -193,6 +193,7 @@ async fn what_a_client_asks_of_a_session_must_be_on_offer() {
             "asks are denied",
         ),
         (json!({ "workspace": "demo", "taskId": "../strict" }), "params"),
+        (json!({ "workspace": "sk-proj-0123456789abcdefghij" }), "looks like a secret"),
     ] {
         let answer = raw.call(1, NEW, params).await;
         assert_eq!(code(&answer), (-32602, "ACP_INVALID_PARAMS"));

@@ -193,13 +193,18 @@ impl Mesh {
 }
 
 impl Mesh {
-    /// Replaces the session's grant at agent-svc by one that was signed seven hours ago; returns its payload.
+    /// Past half its life.
     pub(crate) fn grow_old(&self, session: event::id::SessionId) -> Vec<u8> {
+        self.grow(session, 7)
+    }
+
+    /// Replaces the session's grant at agent-svc by one that was signed hours ago; returns its payload.
+    pub(crate) fn grow(&self, session: event::id::SessionId, hours: u64) -> Vec<u8> {
         let signing = self.dir.path().join("signing");
         let signer = crate::sign::read(&signing).expect("a key");
         let mut state = self.agent.state();
         let found = state.sessions.get_mut(&session).expect("known");
-        let iat = found.grant.iat - 7 * 3600;
+        let iat = found.grant.iat - hours * 3600;
         found.grant = receipt::Grant { iat, exp: iat + 12 * 3600, ..found.grant.clone() };
         let signed = signer.sign(&found.grant).expect("signs");
         found.signed = crate::peers::to_wire(signed);

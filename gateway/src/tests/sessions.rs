@@ -280,6 +280,64 @@ async fn a_grant_past_half_its_life_is_renewed_with_new_times_only() {
 }
 
 #[tokio::test]
+async fn a_grant_is_renewed_although_its_manifest_has_moved_on() {
+    let mesh = Mesh::start().await;
+    let mut ada = Raw::open(&mesh, "ada").await;
+    ada.initialize(true).await;
+    let session = id(&ada.new_session(1).await);
+    mesh.grow_old(session);
+    let path = mesh.dir.path().join("manifests/fix-tests.yaml");
+    std::fs::write(path, MANIFEST.replace("Fix them", "Break them")).expect("written");
+    let mut bob = Raw::open(&mesh, "bob").await;
+    bob.initialize(true).await;
+    bob.call(1, "session/attach", json!({ "sessionId": session })).await;
+    let renewed = mesh.agent.state().sessions[&session].grant.clone();
+    assert_eq!(
+        (renewed.manifest, mesh.audit.entries().len()),
+        (Digest::of(MANIFEST.as_bytes()), 2)
+    );
+}
+
+#[tokio::test]
+async fn an_expired_grant_that_cannot_be_renewed_stops_acting_and_says_so() {
+    let mesh = Mesh::start().await;
+    let mut ada = Raw::open(&mesh, "ada").await;
+    ada.initialize(true).await;
+    let session = id(&ada.new_session(1).await);
+    mesh.grow(session, 13);
+    mesh.audit.go_down(true);
+    let mut bob = Raw::open(&mesh, "bob").await;
+    bob.initialize(true).await;
+    bob.call(1, "session/attach", json!({ "sessionId": session })).await;
+    let prompt = json!({ "sessionId": session, "content": "x" });
+    assert_eq!(
+        code(&bob.call(2, "session/prompt", prompt.clone()).await),
+        (-32004, "ACP_UNAVAILABLE")
+    );
+    assert!(mesh.agent.state().sessions[&session].prompt.is_none());
+    mesh.audit.go_down(false);
+    bob.text(
+        &json!({ "jsonrpc": "2.0", "id": 3, "method": "session/prompt", "params": prompt })
+            .to_string(),
+    )
+    .await;
+    mesh.agent.until(|state| state.sessions[&session].run).await;
+}
+
+#[tokio::test]
+async fn a_run_that_can_be_followed_no_longer_does_not_leave_its_prompt_waiting() {
+    let mesh = Mesh::start().await;
+    let mut raw = Raw::open(&mesh, "ada").await;
+    raw.initialize(true).await;
+    let session = id(&raw.new_session(1).await);
+    raw.text(&json!({ "jsonrpc": "2.0", "id": 2, "method": "session/prompt", "params": { "sessionId": session, "content": "x" } }).to_string()).await;
+    mesh.agent.until(|state| state.sessions[&session].run).await;
+    mesh.agent.fail_next("Subscribe", Code::NotFound, "SESSION_NOT_FOUND");
+    mesh.agent.cut();
+    assert_eq!(code(&raw.answer(2).await), (-32004, "ACP_UNAVAILABLE"));
+}
+
+#[tokio::test]
 async fn a_viewer_renews_nothing_and_a_dead_ledger_does_not_stop_watching() {
     let mesh = Mesh::start().await;
     let mut ada = Raw::open(&mesh, "ada").await;

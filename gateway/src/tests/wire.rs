@@ -6,7 +6,7 @@ use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, ServerName};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
@@ -42,7 +42,10 @@ impl Raw {
             .with_root_certificates(roots)
             .with_no_client_auth();
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
-        let tcp = TcpStream::connect(mesh.addr).await.expect("connects");
+        // Little room, so that a client which does not read is noticed after few events.
+        let socket = TcpSocket::new_v4().expect("a socket");
+        socket.set_recv_buffer_size(16 * 1024).expect("set");
+        let tcp = socket.connect(mesh.addr).await.expect("connects");
         let name = ServerName::try_from("localhost").expect("a name");
         Self(TlsConnector::from(Arc::new(config)).connect(name, tcp).await.expect("handshake"))
     }

@@ -84,13 +84,14 @@ pub(super) fn refused(refusal: &Refusal) -> Failure {
         | Refusal::ModelNotAllowed
         | Refusal::HoldNotAllowed
         | Refusal::Malformed(_)
+        | Refusal::HoldsSecret
         | Refusal::Manifest(
             manifests::Error::Unknown { .. }
             | manifests::Error::Unnamed
             | manifests::Error::Faults { .. },
         )
         | Refusal::Peer { .. } => Code::InvalidParams,
-        Refusal::Unavailable(_) | Refusal::TooSlow => Code::Unavailable,
+        Refusal::Unavailable(_) | Refusal::TooSlow | Refusal::RunLost => Code::Unavailable,
         Refusal::Manifest(
             error @ (manifests::Error::Read { .. }
             | manifests::Error::None { .. }

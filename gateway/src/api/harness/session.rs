@@ -21,8 +21,8 @@ pub(super) struct Session {
     /// By id, which is by age.
     asks: BTreeMap<PermissionId, Ask>,
     prompt: Prompt,
-    /// An outcome that came before agent-svc had confirmed the prompt.
-    outcome: Option<Box<Outcome>>,
+    /// What came before agent-svc had confirmed the prompt.
+    early: Option<Over>,
     /// When it was opened here, until it is prompted.
     unprompted: Option<Instant>,
 }
@@ -35,13 +35,21 @@ enum Prompt {
     Over,
 }
 
+/// How waiting for a run ends.
+#[derive(Debug)]
+pub(super) enum Over {
+    Outcome(Box<Outcome>),
+    /// Its events cannot be followed any more.
+    Lost,
+}
+
 impl Session {
     pub(super) fn opened(life: Arc<Mutex<Life>>) -> Self {
         Self { unprompted: Some(Instant::now()), ..Self::attached(life) }
     }
 
     pub(super) fn attached(life: Arc<Mutex<Life>>) -> Self {
-        Self { life, asks: BTreeMap::new(), prompt: Prompt::Never, outcome: None, unprompted: None }
+        Self { life, asks: BTreeMap::new(), prompt: Prompt::Never, early: None, unprompted: None }
     }
 
     pub(super) fn shown(&mut self, ask: Ask) {
@@ -68,11 +76,11 @@ impl Session {
     }
 
     /// agent-svc has the prompt. Returns what to answer if the run is over already.
-    pub(super) fn started(&mut self, request: RequestId) -> Option<(RequestId, Box<Outcome>)> {
-        match self.outcome.take() {
-            Some(outcome) => {
+    pub(super) fn started(&mut self, request: RequestId) -> Option<(RequestId, Over)> {
+        match self.early.take() {
+            Some(over) => {
                 self.prompt = Prompt::Over;
-                Some((request, outcome))
+                Some((request, over))
             }
             None => {
                 self.prompt = Prompt::Running(request);
@@ -86,25 +94,12 @@ impl Session {
         self.prompt = if already_run { Prompt::Over } else { Prompt::Never };
     }
 
-    /// The run is over. Returns whom to answer, if somebody waits.
-    pub(super) fn ended(&mut self, outcome: Box<Outcome>) -> Option<(RequestId, Box<Outcome>)> {
+    /// Nothing more will come of the run. Returns whom to answer, if somebody waits.
+    pub(super) fn ended(&mut self, over: Over) -> Option<(RequestId, Over)> {
         match std::mem::replace(&mut self.prompt, Prompt::Over) {
-            Prompt::Running(request) => Some((request, outcome)),
-            sent @ Prompt::Sent => {
-                (self.prompt, self.outcome) = (sent, Some(outcome));
-                None
-            }
-            Prompt::Never | Prompt::Over => None,
-        }
-    }
-
-    /// No more events will come. Returns whom to tell.
-    pub(super) fn lost(&mut self) -> Option<RequestId> {
-        match std::mem::replace(&mut self.prompt, Prompt::Over) {
-            Prompt::Running(request) => Some(request),
-            // Its own answer is still to come.
-            sent @ Prompt::Sent => {
-                self.prompt = sent;
+            Prompt::Running(request) => Some((request, over)),
+            Prompt::Sent => {
+                (self.prompt, self.early) = (Prompt::Sent, Some(over));
                 None
             }
             Prompt::Never | Prompt::Over => None,
