@@ -91,6 +91,15 @@ impl Table {
         methods
     }
 
+    /// The services that have rows, without the health service.
+    pub(crate) fn services(&self) -> BTreeSet<&'static str> {
+        let rows =
+            self.rows.keys().filter(|method| !HEALTH.iter().any(|row| row.method == **method));
+        rows.filter_map(|method| method.strip_prefix('/')?.rsplit_once('/'))
+            .map(|(service, _)| service)
+            .collect()
+    }
+
     /// The name of the method at `path`, if there is one: a bounded label.
     pub(crate) fn method(&self, path: &str) -> Option<&'static str> {
         self.rows.get_key_value(path).map(|(method, _)| *method)

@@ -9,7 +9,7 @@ use std::{collections::HashSet, convert::Infallible, sync::Arc};
 use futures::future::BoxFuture;
 use http::{Request, Response};
 use hyper::body::Incoming;
-use tokio_util::sync::CancellationToken;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tonic::{Status, body::Body, service::Routes};
 use tower::Service as _;
 use tracing::Instrument as _;
@@ -41,11 +41,13 @@ pub(crate) struct Gate {
 pub(crate) struct Door {
     gate: Arc<Gate>,
     peer: Peer,
+    /// Holds a token for every request whose answer is not yet complete.
+    open: TaskTracker,
 }
 
 impl Door {
-    pub(crate) fn new(gate: Arc<Gate>, peer: Peer) -> Self {
-        Self { gate, peer }
+    pub(crate) fn new(gate: Arc<Gate>, peer: Peer, open: TaskTracker) -> Self {
+        Self { gate, peer, open }
     }
 }
 
@@ -55,10 +57,13 @@ impl hyper::service::Service<Request<Incoming>> for Door {
     type Future = BoxFuture<'static, Result<Self::Response, Infallible>>;
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
-        let Self { gate, peer } = self.clone();
+        let Self { gate, peer, open } = self.clone();
         let method = gate.table.method(request.uri().path()).unwrap_or("unknown");
         let span = trace::span(&peer, method, request.headers());
-        Box::pin(async move { Ok(gate.answer(peer, method, request).await) }.instrument(span))
+        let meter = Meter::start(method, open.token());
+        Box::pin(
+            async move { Ok(gate.answer(peer, method, request, meter).await) }.instrument(span),
+        )
     }
 }
 
@@ -68,8 +73,8 @@ impl Gate {
         peer: Peer,
         method: &'static str,
         request: Request<Incoming>,
+        meter: Meter,
     ) -> Response<Body> {
-        let meter = Meter::start(method);
         let deadline = match self.admit(&peer, &request) {
             Ok(deadline) => deadline,
             Err(refusal) => {

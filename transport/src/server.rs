@@ -3,7 +3,13 @@
 mod connection;
 mod public;
 
-use std::{collections::HashSet, convert::Infallible, net::SocketAddr, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeSet, HashSet},
+    convert::Infallible,
+    net::SocketAddr,
+    sync::Arc,
+    time::Duration,
+};
 
 use futures::future::join_all;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -100,6 +106,11 @@ impl Server {
     /// Takes the addresses; nothing is served yet.
     pub async fn bind(self) -> Result<Listening, Error> {
         let Self { context, table, routes, names, endless, age, wanted } = self;
+        let (listed, added) = (table.services(), names.iter().copied().collect::<BTreeSet<_>>());
+        if listed != added {
+            let owned = |names: BTreeSet<&str>| names.into_iter().map(str::to_owned).collect();
+            return Err(Error::Services { listed: owned(listed), added: owned(added) });
+        }
         let mut listeners = Vec::with_capacity(wanted.len());
         for (admits, flag, addr) in wanted {
             if context.material.server(admits).is_none() {
@@ -219,6 +230,14 @@ pub enum Error {
     /// Metrics cannot be recorded.
     #[error("the admin listener has no metrics to show")]
     Telemetry(#[source] crate::telemetry::Error),
+    /// A service that nobody may call, or a table for a service that is not there.
+    #[error("the table lists the services {listed:?}, but those added are {added:?}")]
+    Services {
+        /// In the table.
+        listed: Vec<String>,
+        /// Added to the server.
+        added: Vec<String>,
+    },
     /// A listener that would trust nobody.
     #[error("--{flag} needs auditors-ca.crt in the tls directory")]
     NoIssuers {

@@ -3,18 +3,20 @@
 use std::time::Instant;
 
 use metrics::{counter, histogram};
+use tokio_util::task::task_tracker::TaskTrackerToken;
 use tonic::Code;
 
-/// A request on its way; dropped unfinished, it counts as one that its caller gave up.
+/// A request on its way, which keeps its connection open; dropped unfinished, it counts as one that its caller gave up.
 pub(super) struct Meter {
     method: &'static str,
     started: Instant,
     open: bool,
+    _token: TaskTrackerToken,
 }
 
 impl Meter {
-    pub(super) fn start(method: &'static str) -> Self {
-        Self { method, started: Instant::now(), open: true }
+    pub(super) fn start(method: &'static str, token: TaskTrackerToken) -> Self {
+        Self { method, started: Instant::now(), open: true, _token: token }
     }
 
     pub(super) fn finish(mut self, code: Code) {

@@ -8,7 +8,7 @@ use rustls::ServerConfig;
 use time::OffsetDateTime;
 use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
-use tokio_util::sync::CancellationToken;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::debug;
 
 use crate::{
@@ -22,6 +22,8 @@ use crate::{
 
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(20);
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
+/// For the last bytes on a connection without open requests.
+const GOODBYE: Duration = Duration::from_secs(1);
 const STREAMS_PER_CONNECTION: u32 = 256;
 /// Enough for an on-behalf-of context with its chain.
 const HEADER_BYTES: u32 = 16 * 1024;
@@ -56,7 +58,9 @@ impl Connections {
             Err(why) => return listener::report(flag, addr, &Failed::Peer(why)),
         };
         let age = self.age.min(left(leaf.not_after));
-        let door = Door::new(self.gate.clone(), leaf.peer.clone());
+        let open = TaskTracker::new();
+        open.close();
+        let door = Door::new(self.gate.clone(), leaf.peer.clone(), open.clone());
         let mut connection =
             pin!(settings(self.tasks.clone()).serve_connection(TokioIo::new(stream), door));
         let mut leaving = pin!(async {
@@ -65,21 +69,37 @@ impl Connections {
                 () = self.gate.stopping.cancelled() => {}
             }
         });
-        let mut told = false;
-        loop {
-            tokio::select! {
-                () = self.tasks.cut.cancelled() => return,
-                () = &mut leaving, if !told => {
-                    told = true;
-                    connection.as_mut().graceful_shutdown();
-                }
-                ended = connection.as_mut() => {
-                    if let Err(error) = ended {
-                        debug!(peer = %leaf.peer.uri, error = %Chain(&error), "connection lost");
-                    }
-                    return;
+        let ended = tokio::select! {
+            () = self.tasks.cut.cancelled() => return,
+            () = &mut leaving => None,
+            ended = connection.as_mut() => Some(ended),
+        };
+        let ended = match ended {
+            Some(ended) => ended,
+            None => {
+                connection.as_mut().graceful_shutdown();
+                tokio::select! {
+                    () = self.tasks.cut.cancelled() => return,
+                    () = quiet(&open, &self.gate.stopping) => return,
+                    ended = connection => ended,
                 }
             }
+        };
+        if let Err(error) = ended {
+            debug!(peer = %leaf.peer.uri, error = %Chain(&error), "connection lost");
+        }
+    }
+}
+
+/// A peer that answers closes the connection by itself when it has nothing left to ask. This is for one that does not, and
+/// only when the process is stopping: before that, it may take its time.
+async fn quiet(open: &TaskTracker, stopping: &CancellationToken) {
+    stopping.cancelled().await;
+    loop {
+        open.wait().await;
+        tokio::time::sleep(GOODBYE).await;
+        if open.is_empty() {
+            return;
         }
     }
 }

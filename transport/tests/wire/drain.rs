@@ -87,14 +87,14 @@ async fn a_client_that_does_not_read_cannot_hold_up_the_end() {
 
 #[tokio::test]
 async fn a_client_that_never_speaks_cannot_hold_up_the_end() {
-    let mut setup = Setup::new().await;
+    let mut setup = Setup::draining_for(Duration::from_secs(60)).await;
     let issued = setup.pki.service(Service::AgentSvc, "0").unwrap();
     let config = raw_config(setup.pki.services.cert_pem(), Some(&issued), b"h2");
     let silent = dial(setup.services, config).await.unwrap();
     append(&mut setup.client(Service::AgentSvc)).await.unwrap();
     setup.shutdown.cancel();
     let took = ended(&mut setup).await;
-    assert!(took < setup.context.drain_timeout + Duration::from_secs(1), "{took:?}");
+    assert!(took < Duration::from_secs(5), "{took:?} of {:?}", setup.context.drain_timeout);
     drop(silent);
 }
 

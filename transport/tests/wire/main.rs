@@ -2,6 +2,7 @@
 
 #![expect(
     clippy::unwrap_used,
+    clippy::panic,
     clippy::expect_used,
     reason = "helpers outside test functions are tests, too"
 )]
@@ -13,6 +14,7 @@ mod drain;
 mod ledger;
 mod matrix;
 mod paths;
+mod process;
 mod public;
 mod refusals;
 mod rotation;

@@ -3,16 +3,19 @@
 use bytes::Bytes;
 use http::{Request, header};
 use http_body_util::Full;
+use proto::audit::v1::audit_service_server::AuditServiceServer;
 use tonic::body::Body;
 use tower::ServiceExt as _;
 use transport::{
-    Fault, Identity, PeerChannel, Service,
-    authz::{Caller, methods},
+    Context, Fault, Identity, Material, PeerChannel, Service,
+    authz::{Caller, Table, methods},
+    material::Pem,
+    server::{Error, Server},
 };
 
 use crate::{
-    ledger::{ROWS, SERVICE},
-    setup::{LIMIT, Setup},
+    ledger::{Ledger, ROWS, SERVICE, table},
+    setup::{ANY_PORT, LIMIT, Setup, pki},
 };
 
 /// Calls `method` with an empty message; a reason, or nothing when the gate let it pass.
@@ -75,4 +78,40 @@ async fn a_method_that_does_not_exist_is_answered_like_one_that_is_not_allowed()
         let refused = refusal(setup.channel(Service::Gateway), method).await;
         assert_eq!(refused.as_deref(), Some("METHOD_NOT_ALLOWED"), "{method}");
     }
+}
+
+#[tokio::test]
+async fn a_service_that_the_table_does_not_list_stops_the_start() {
+    let pki = pki();
+    let context = pki.context(Service::AuditSvc).unwrap();
+    let ledger = || AuditServiceServer::new(Ledger::new(None));
+    let unlisted = Server::new(&context, Table::new(&[], &[], &[]).unwrap())
+        .add_service(ledger())
+        .bind()
+        .await;
+    let (listed, added) = (Vec::<String>::new(), vec![SERVICE.to_owned()]);
+    assert!(
+        matches!(unlisted, Err(Error::Services { listed: l, added: a }) if l == listed && a == added)
+    );
+    let absent = Server::new(&context, table()).bind().await;
+    assert!(
+        matches!(absent, Err(Error::Services { listed: l, added: a }) if l == added && a == listed)
+    );
+}
+
+#[tokio::test]
+async fn a_listener_for_auditors_without_their_issuers_stops_the_start() {
+    let pki = pki();
+    let issued = pki.service(Service::AuditSvc, "0").unwrap();
+    let pem = Pem {
+        chain: issued.cert_pem.into_bytes(),
+        key: issued.key_pem.into_bytes(),
+        ca: pki.services.cert_pem().into(),
+        auditors_ca: None,
+        denylist: None,
+    };
+    let context = Context::for_test(Material::from_pem(pem, pki.domain.clone()).unwrap());
+    let server =
+        Server::new(&context, Table::new(&[], &[], &[]).unwrap()).auditors_listener(ANY_PORT);
+    assert!(matches!(server.bind().await, Err(Error::NoIssuers { flag: "auditors-listen" })));
 }

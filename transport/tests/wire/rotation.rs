@@ -15,11 +15,11 @@ use crate::{
     setup::{LIMIT, Setup, append, dial, pki, raw_config, soon},
 };
 
-fn presented(stream: &TlsStream<tokio::net::TcpStream>) -> Vec<u8> {
+pub(crate) fn presented(stream: &TlsStream<tokio::net::TcpStream>) -> Vec<u8> {
     stream.get_ref().1.peer_certificates().unwrap()[0].to_vec()
 }
 
-fn der(issued: &Issued) -> Vec<u8> {
+pub(crate) fn der(issued: &Issued) -> Vec<u8> {
     use rustls_pki_types::{CertificateDer, pem::PemObject as _};
     CertificateDer::from_pem_slice(issued.cert_pem.as_bytes()).unwrap().to_vec()
 }

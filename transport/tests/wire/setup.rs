@@ -59,13 +59,24 @@ impl Setup {
     }
 
     pub(crate) async fn with(ledger: Ledger, change: impl FnOnce(Server) -> Server) -> Self {
+        Self::start(ledger, Duration::from_secs(2), change).await
+    }
+
+    pub(crate) async fn draining_for(limit: Duration) -> Self {
+        Self::start(Ledger::new(None), limit, |server| server).await
+    }
+
+    async fn start(
+        ledger: Ledger,
+        drain_timeout: Duration,
+        change: impl FnOnce(Server) -> Server,
+    ) -> Self {
         let pki = pki();
         let dir = TempDir::new().unwrap();
         let issued = pki.service(Service::AuditSvc, "0").unwrap();
         pki.write_tls_dir(&dir.path().join("audit-svc"), &issued).unwrap();
         let material = Material::open(&dir.path().join("audit-svc"), pki.domain.clone()).unwrap();
-        let context =
-            Context { drain_timeout: Duration::from_secs(2), ..Context::for_test(material) };
+        let context = Context { drain_timeout, ..Context::for_test(material) };
         let server = Server::new(&context, table())
             .add_service(AuditServiceServer::new(ledger.clone()))
             .services_listener(ANY_PORT)
@@ -93,16 +104,9 @@ impl Setup {
         self.pki.write_tls_dir(&self.dir(name), issued).unwrap();
     }
 
-    /// A probe over plain HTTP: status and body.
     pub(crate) async fn get(&self, path: &str) -> (u16, String) {
         assert_eq!(self.probes.len(), 1);
-        let mut tcp = TcpStream::connect(self.admin).await.unwrap();
-        let request = format!("GET {path} HTTP/1.1\r\nhost: probe\r\nconnection: close\r\n\r\n");
-        tcp.write_all(request.as_bytes()).await.unwrap();
-        let mut answer = String::new();
-        tokio::time::timeout(LIMIT, tcp.read_to_string(&mut answer)).await.unwrap().unwrap();
-        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
-        (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
+        get(self.admin, path).await
     }
 
     pub(crate) fn channel_of(&self, material: Arc<Material>, addr: SocketAddr) -> PeerChannel {
@@ -123,6 +127,17 @@ impl Setup {
         let issued = self.pki.auditor("eve").unwrap();
         AuditServiceClient::new(self.channel_of(self.pki.material(&issued).unwrap(), self.auditors))
     }
+}
+
+/// A probe over plain HTTP: status and body.
+pub(crate) async fn get(admin: SocketAddr, path: &str) -> (u16, String) {
+    let mut tcp = TcpStream::connect(admin).await.unwrap();
+    let request = format!("GET {path} HTTP/1.1\r\nhost: probe\r\nconnection: close\r\n\r\n");
+    tcp.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    tokio::time::timeout(LIMIT, tcp.read_to_string(&mut answer)).await.unwrap().unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
 }
 
 pub(crate) fn soon<T>(message: T) -> Request<T> {
