@@ -146,6 +146,10 @@ async fn folded(
     permission: PermissionId,
 ) -> Result<u64, Refusal> {
     let id = session.owner.session;
+    let found = runtime.store.permission(id, permission).await?;
+    if let Some(seq) = found.and_then(|permission| permission.resolved_seq) {
+        return Ok(seq);
+    }
     if let Some(live) = runtime.sessions.get(id) {
         // Should the caller of this not wait, the driver learns of it all the same.
         live.answered.notify_one();

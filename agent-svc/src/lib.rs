@@ -17,6 +17,7 @@ mod outbox;
 mod outcome;
 mod peers;
 mod permission;
+mod reach;
 mod refusal;
 mod run;
 mod runtime;

@@ -10,6 +10,8 @@ use crate::live::Live;
 use crate::runtime::Runtime;
 use crate::store::Waiting;
 
+/// The condition that events get where they belong.
+const LEDGER: &str = "ledger";
 const BATCH_ROWS: u32 = 64;
 const BATCH_BYTES: usize = 1024 * 1024;
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
@@ -59,7 +61,7 @@ async fn send(runtime: &Runtime, live: &Live, rows: u32) -> Sent {
     };
     match runtime.peers.audit.append(&live.stream, &batch).await {
         Ok(acks) if covers(&acks, live, &batch) => {
-            runtime.ready.set("audit", true);
+            runtime.ready.set(LEDGER, true);
             acknowledge(runtime, live, batch).await
         }
         Ok(_) => {
@@ -72,7 +74,7 @@ async fn send(runtime: &Runtime, live: &Live, rows: u32) -> Sent {
         }
         Err(fault) => {
             warn!(%session, reason = fault.reason, "ledger does not take entries now");
-            runtime.ready.set("audit", false);
+            runtime.ready.set(LEDGER, false);
             Sent::Failed
         }
     }

@@ -15,6 +15,7 @@ pub(crate) use audit::{Audit, Stream};
 pub(crate) use model::{Model, Turn};
 pub(crate) use sandbox::Sandbox;
 
+use crate::reach;
 use crate::store::Owner;
 
 /// For answers that need no work.
@@ -38,7 +39,11 @@ impl Peers {
         context: &Context,
         (sandbox, model, audit): (&Endpoint, &Endpoint, &Endpoint),
     ) -> Self {
-        let channel = |endpoint, service| transport::channel::connect(context, endpoint, service);
+        let channel = |endpoint, service| {
+            let channel = transport::channel::connect(context, endpoint, service);
+            reach::look_after(context, channel.clone());
+            channel
+        };
         Self {
             sandbox: Sandbox::new(channel(sandbox, Service::SandboxSvc)),
             model: Model::new(channel(model, Service::ModelSvc)),

@@ -27,8 +27,10 @@ use driver::{Broken, Driver, End};
 pub(crate) use describe::{entry, operator};
 
 const INBOX: usize = 64;
-/// After a driver broke, its session is taken up again.
+/// After a driver broke, its session is taken up again; later each time that it breaks soon.
 const PAUSE: Duration = Duration::from_millis(500);
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+const SOON: Duration = Duration::from_secs(60);
 
 /// The sessions that are not over.
 #[derive(Debug, Default)]
@@ -98,7 +100,9 @@ async fn run(
     mut inbox: mpsc::Receiver<Command>,
 ) {
     let id = session.owner.session;
+    let mut pause = PAUSE;
     loop {
+        let began = tokio::time::Instant::now();
         match attempt(runtime, live, session, offers.take(), &mut inbox).await {
             Ok(End::Over) => return info!(session = %id, "session over"),
             Ok(End::Stopped) => return,
@@ -107,11 +111,15 @@ async fn run(
             }
             Err(cause) => error!(session = %id, error = %Chain(&cause), "session driver broke"),
         }
+        if began.elapsed() > SOON {
+            pause = PAUSE;
+        }
         session = loop {
             tokio::select! {
                 () = runtime.shutdown.cancelled() => return,
-                () = tokio::time::sleep(PAUSE) => (),
+                () = tokio::time::sleep(pause) => (),
             }
+            pause = (pause * 2).min(LONGEST_PAUSE);
             match runtime.store.take_over_one(id, runtime.node).await {
                 Ok(session) => break session,
                 Err(cause) => {

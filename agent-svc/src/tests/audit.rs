@@ -88,7 +88,7 @@ impl AuditService for Audit {
             let seq = entry.seq.unwrap();
             match stream.get(usize::try_from(seq).unwrap()) {
                 Some(known) => {
-                    assert_eq!(*known, entry.event, "entry {seq} came twice and differs")
+                    assert_eq!(*known, entry.event, "entry {seq} came twice and differs");
                 }
                 None => {
                     assert_eq!(stream.len() as u64, seq, "entries come in order");

@@ -90,7 +90,7 @@ async fn a_plan_must_be_about_this_call_and_fit_to_be_shown() {
                     "curl".into(),
                     "-H".into(),
                     "Authorization: Bearer abcdefghijklmnop".into(),
-                ])
+                ]);
             },
             "PLAN_HOLDS_SECRET",
         ),
@@ -132,6 +132,32 @@ async fn a_model_that_fails_ends_the_run_with_its_reason() {
         let Some(Data::AgentStopped(stopped)) = events.last() else { panic!("{events:?}") };
         assert_eq!(stopped.note.as_deref(), Some(expected));
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_cannot_be_recorded_ends_the_run() {
+    let mesh = Mesh::start().await;
+    // Within every bound, but each character is six in the event's bytes.
+    let words = model::Answer {
+        finish: model::Finish::Stop.into(),
+        text: "\u{1}".repeat(300_000),
+        ..model::Answer::default()
+    };
+    mesh.model.script([Turn::Raw(Box::new(words))]);
+    let alice = Person::operator(&mesh);
+    let session = alice.create().await;
+    alice.prompt(session).await.unwrap();
+    let (events, outcome) = alice.attach(session).await.rest().await;
+    let codes: Vec<_> = events
+        .iter()
+        .filter_map(|data| match data {
+            Data::Failure(failure) => Some(failure.code.as_str()),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(codes, ["EVENT_REDACTION_FAILED"]);
+    let Some(wire::outcome::State::Failed(failed)) = outcome.state else { panic!("{outcome:?}") };
+    assert_eq!(failed.reason, "EVENT_REDACTION_FAILED");
 }
 
 #[tokio::test(flavor = "multi_thread")]

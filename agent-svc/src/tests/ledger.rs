@@ -98,7 +98,7 @@ async fn a_subscriber_resumes_at_any_entry_without_gap_or_repeat() {
         for after in std::iter::once(None).chain((0..=last).map(Some)) {
             let mut reader = alice.subscribe(session, after, false).await.unwrap();
             let (events, _) = reader.rest().await;
-            let from = after.map_or(0, |seq| seq as usize + 1);
+            let from = after.map_or(0, |seq| usize::try_from(seq).unwrap() + 1);
             let expected: Vec<Data> =
                 bodies[from..].iter().map(|body| event::open(body).unwrap().data).collect();
             assert_eq!(events, expected, "after {after:?}, restarted: {restarted}");
@@ -165,7 +165,7 @@ async fn a_subscriber_that_does_not_read_is_detached_and_holds_up_nobody() {
     mesh.boot(None).await;
     // More than connection and channel hold.
     mesh.sandbox.with(|state| state.output = vec![b'x'; 400_000]);
-    let calls = vec![("check", json!({})); 40];
+    let calls = vec![("check", json!({})); 25];
     mesh.model.script([Turn::Call(calls), Turn::Say("done")]);
     let alice = Person::operator(&mesh);
     let session = alice.create().await;

@@ -69,8 +69,8 @@ impl Model {
     }
 }
 
-fn usage() -> Option<common::Usage> {
-    Some(common::Usage { prompt_tokens: 10, completion_tokens: 5, total_tokens: 15 })
+fn usage() -> common::Usage {
+    common::Usage { prompt_tokens: 10, completion_tokens: 5, total_tokens: 15 }
 }
 
 fn said(text: &str) -> wire::Answer {
@@ -78,7 +78,7 @@ fn said(text: &str) -> wire::Answer {
         model: "scripted".to_owned(),
         finish: wire::Finish::Stop.into(),
         text: text.to_owned(),
-        usage: usage(),
+        usage: Some(usage()),
         ..wire::Answer::default()
     }
 }

@@ -163,7 +163,7 @@ async fn on_hold_an_ask_waits_a_day_for_somebody() {
         panic!("the ask itself")
     };
     assert_eq!(
-        mesh.audit.bodies(&session.to_string())[open.requested[0].seq as usize],
+        mesh.audit.bodies(&session.to_string())[usize::try_from(open.requested[0].seq).unwrap()],
         open.requested[0].event
     );
     alice.allow(&super::gateway::Ask::read(&requested), Scope::Once).await;

@@ -21,6 +21,8 @@ use crate::{ids, transcript};
 
 const MAX_TEXT: usize = 512 * 1024;
 const MAX_ARGUMENTS: usize = 256 * 1024;
+const MAX_NAME: usize = 512;
+const MAX_OPAQUE: usize = 1024 * 1024;
 /// Words are told this often, or when there are this many of them.
 const WORDS_EVERY: Duration = Duration::from_millis(50);
 const WORDS: usize = 1024;
@@ -201,8 +203,14 @@ fn parse(answer: model::Answer) -> Result<(ModelEnd, Answer), Usage> {
     let mut names: Vec<_> = calls.iter().map(|call| call.provider_id.as_str()).collect();
     names.sort_unstable();
     let twice = names.windows(2).any(|pair| pair[0] == pair[1]);
-    let large = calls.iter().any(|call| call.arguments.len() > MAX_ARGUMENTS);
-    if text.len() > MAX_TEXT || twice || large {
+    let large = calls.iter().any(|call| {
+        call.arguments.len() > MAX_ARGUMENTS
+            || call.name.len() > MAX_NAME
+            || call.provider_id.len() > MAX_NAME
+    });
+    let large =
+        large || text.len() > MAX_TEXT || opaque.len() > MAX_OPAQUE || model.len() > 2 * MAX_NAME;
+    if twice || large {
         return Err(usage);
     }
     let calls: Vec<_> = calls.into_iter().map(|call| (CallId::new(), call)).collect();
