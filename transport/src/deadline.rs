@@ -141,6 +141,17 @@ mod tests {
         assert_eq!(of(&shorter).map(Deadline::left), Some(Duration::from_secs(1)));
     }
 
+    #[tokio::test(start_paused = true)]
+    async fn a_written_deadline_replaces_the_one_that_was_there() {
+        let mut headers = request((), Duration::from_secs(9)).into_parts().0.into_headers();
+        Deadline::after(Duration::from_secs(2)).write(&mut headers);
+        assert_eq!(headers.get_all(HEADER).iter().count(), 1);
+        assert_eq!(
+            Deadline::of(&headers).unwrap().map(Deadline::left),
+            Some(Duration::from_secs(2))
+        );
+    }
+
     #[test]
     fn an_endless_limit_is_no_panic() {
         assert_eq!(request((), Duration::MAX).metadata().len(), 1);

@@ -274,3 +274,44 @@ pub enum Error {
     #[error("the issued certificate is not usable")]
     Material(#[from] crate::material::Error),
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+    use crate::{Identity, Material, Service, material::Pem};
+
+    #[test]
+    fn an_issuer_that_was_kept_issues_like_the_first() {
+        let pki = DevPki::new("harness.test".parse().unwrap()).unwrap();
+        let kept = Authority::from_pem(pki.services.cert_pem(), &pki.services.key_pem()).unwrap();
+        let issued = kept.issue(&pki.leaf("svc/model-svc/7")).unwrap();
+        let pem = Pem {
+            chain: issued.cert_pem.into_bytes(),
+            key: issued.key_pem.into_bytes(),
+            ca: pki.services.cert_pem().into(),
+            auditors_ca: None,
+            denylist: None,
+        };
+        let material = Material::from_pem(pem, pki.domain.clone()).unwrap();
+        let expected = Identity::Service { service: Service::ModelSvc, instance: "7".to_owned() };
+        assert_eq!(material.identity(), expected);
+    }
+
+    #[test]
+    fn a_tls_directory_is_private_to_its_owner() {
+        let pki = DevPki::new("harness.test".parse().unwrap()).unwrap();
+        let dir = tempfile::TempDir::new().unwrap();
+        let tls = dir.path().join("tls");
+        pki.write_tls_dir(&tls, &pki.service(Service::Gateway, "0").unwrap()).unwrap();
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode(&tls), 0o700);
+        let mut names: Vec<_> =
+            fs::read_dir(&tls).unwrap().map(|entry| entry.unwrap().path()).collect();
+        names.sort();
+        assert!(names.iter().all(|path| mode(path) == 0o600), "{names:?}");
+        let files = ["auditors-ca.crt", "ca.crt", "tls.crt", "tls.key"].map(|name| tls.join(name));
+        assert_eq!(names, files);
+    }
+}

@@ -7,6 +7,7 @@ use http::{Request, Response};
 use http_body_util::{BodyExt as _, Full};
 use hyper::{body::Incoming, server::conn::http2, service::service_fn};
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use proto::audit::v1::{AppendRequest, audit_service_client::AuditServiceClient};
 use tempfile::TempDir;
 use tokio::{
     io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader, Lines},
@@ -15,11 +16,11 @@ use tokio::{
     sync::mpsc,
     task::JoinSet,
 };
-use transport::{Context, Service, channel, issue::DevPki};
+use transport::{Context, Fault, Service, channel, issue::DevPki};
 
 use crate::{
     rotation::{der, presented},
-    setup::{ANY_PORT, LIMIT, dial, get, pki, raw_config},
+    setup::{ANY_PORT, LIMIT, dial, get, pki, raw_config, soon},
 };
 
 struct Desk {
@@ -175,6 +176,24 @@ async fn a_refused_handshake_is_in_the_log_with_its_reason() {
     running
         .line(&["tls handshake refused", "\"reason\":\"no_certificate\"", "\"level\":\"WARN\""])
         .await;
+}
+
+#[tokio::test]
+async fn a_log_line_of_a_request_names_its_peer_its_method_and_its_trace() {
+    let desk = Desk::new();
+    let mut running = desk.start(&[]);
+    let services = running.addr("listen").await;
+    let gateway = desk.pki.material(&desk.pki.service(Service::Gateway, "0").unwrap()).unwrap();
+    let channel =
+        channel::connect(&Context::for_test(gateway), &services.into(), Service::AuditSvc);
+    let status =
+        AuditServiceClient::new(channel).append(soon(AppendRequest::default())).await.unwrap_err();
+    assert_eq!(Fault::from(status).reason, "METHOD_NOT_ALLOWED");
+    let line = running.line(&["request refused by the method table"]).await;
+    let peer = "\"peer\":\"spiffe://harness.test/svc/gateway/0\"";
+    for field in [peer, "\"method\":\"unknown\"", "\"trace_id\":\""] {
+        assert!(line.contains(field), "{field} in {line}");
+    }
 }
 
 #[tokio::test]
