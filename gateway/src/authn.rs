@@ -61,7 +61,7 @@ pub(crate) struct Unauthenticated;
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
-    #[error("cannot read {}; make a first token with: harness token create", path.display())]
+    #[error("cannot read {} (make a first token with harness token create)", path.display())]
     Read {
         path: PathBuf,
         #[source]

@@ -34,7 +34,7 @@ pub struct Config {
     #[arg(long, value_name = "HOST:PORT")]
     pub audit_endpoint: Endpoint,
 
-    /// Directory of reviewed manifests, each named after its id: <id>.yaml
+    /// Directory of reviewed manifests, each named after its id with the ending .yaml
     #[arg(long, value_name = "DIR")]
     pub manifest_dir: PathBuf,
 
@@ -46,7 +46,7 @@ pub struct Config {
     #[arg(long, value_name = "FILE")]
     pub tokens_file: PathBuf,
 
-    /// Origin of web pages that may connect, such as https://console.example; repeat for more
+    /// Origin of web pages that may connect: scheme, host and any unusual port; repeat for more
     #[arg(long, value_name = "ORIGIN")]
     pub allowed_origin: Vec<Origin>,
 }

@@ -20,14 +20,16 @@ pub(crate) enum Refusal {
     PermissionNotFound,
     #[error("{0}")]
     PermissionResolved(Settled),
+    #[error("the answer took too long and lapsed; answer again")]
+    Lapsed,
     #[error(
         "the digest is not that of the plan which was sent on this connection; the ask stays open"
     )]
     PlanMismatch,
     #[error("the plan does not offer this scope; the ask stays open")]
     ScopeNotOffered,
-    #[error("{0}")]
-    Manifest(#[source] manifests::Error),
+    #[error(transparent)]
+    Manifest(manifests::Error),
     #[error("name a model: the manifest lists none")]
     NoModel,
     #[error("the manifest does not allow this model")]
@@ -39,7 +41,7 @@ pub(crate) enum Refusal {
     /// A peer's own words about the request.
     #[error("{message} ({reason})")]
     Peer { reason: String, message: String },
-    #[error("{0} does not answer; nothing was done, try again")]
+    #[error("{0} does not answer; try again")]
     Unavailable(&'static str),
     #[error("events are not taken in time")]
     TooSlow,
@@ -67,6 +69,7 @@ pub(crate) fn refused(peer: &'static str, fault: Fault) -> Refusal {
         (Code::NotFound, _) => Refusal::SessionNotFound,
         (_, "SESSION_ALREADY_RUN") => Refusal::SessionAlreadyRun,
         (_, "PERMISSION_RESOLVED") => Refusal::PermissionResolved(Settled::unknown()),
+        (_, "PERMISSION_NOT_CLAIMED") => Refusal::Lapsed,
         (_, "PLAN_DIGEST_MISMATCH") => Refusal::PlanMismatch,
         (_, "SCOPE_NOT_OFFERED") => Refusal::ScopeNotOffered,
         (Code::PermissionDenied, "ROLE_NOT_ALLOWED") => Refusal::Forbidden,

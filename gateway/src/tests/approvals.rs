@@ -9,7 +9,7 @@ use transport::Code;
 use super::agent::{Standing, plan, requested, roles, sealed};
 use super::mesh::Mesh;
 use super::wire::{Got, Raw, code};
-use crate::sign;
+use crate::{Limits, sign};
 
 /// A session with an ask that its client has been shown.
 async fn asked(mesh: &Mesh) -> (Raw, SessionId, PermissionId, Plan) {
@@ -230,6 +230,53 @@ async fn an_answer_is_carried_through_although_the_client_hangs_up() {
                 .then_some(())
         })
         .await;
+}
+
+#[tokio::test]
+async fn an_answer_that_took_too_long_may_be_given_again() {
+    let mesh = Mesh::start().await;
+    let (mut raw, session, permission, _) = asked(&mesh).await;
+    mesh.agent.fail_next("ResolvePermission", Code::FailedPrecondition, "PERMISSION_NOT_CLAIMED");
+    let answer = raw.call(2, "permission/respond", respond(session, permission, "allow")).await;
+    assert_eq!(code(&answer), (-32004, "ACP_UNAVAILABLE"));
+    let again = raw.call(3, "permission/respond", respond(session, permission, "allow")).await;
+    assert_eq!(again["result"], json!({ "accepted": true }));
+    let signed: Vec<_> = mesh
+        .audit
+        .entries()
+        .into_iter()
+        .filter_map(|(_, event)| match event.data {
+            Data::ReceiptSigned(signed) => Some(signed.receipt_id),
+            _ => None,
+        })
+        .collect();
+    assert!(signed.len() == 2 && signed[0] != signed[1], "each signing has its own id: {signed:?}");
+}
+
+#[tokio::test]
+async fn more_requests_than_may_wait_are_told_so() {
+    let limits = Limits { patience: std::time::Duration::from_secs(3), ..Limits::default() };
+    let mesh = Mesh::start_within(limits).await;
+    let (mut raw, session, permission, _) = asked(&mesh).await;
+    // Each answer waits for the ledger.
+    mesh.audit.go_down(true);
+    let all = u64::try_from(acp::MAX_PENDING).expect("small") + 2;
+    for id in 0..all {
+        let params = respond(session, permission, "allow");
+        let request =
+            json!({ "jsonrpc": "2.0", "id": id, "method": "permission/respond", "params": params });
+        raw.text(&request.to_string()).await;
+    }
+    for id in all - 2..all {
+        let answer = raw.json().await;
+        assert_eq!((&answer["id"], code(&answer)), (&json!(id), (-32005, "ACP_BUSY")));
+    }
+    for _ in 0..all - 2 {
+        assert_eq!(code(&raw.json().await), (-32004, "ACP_UNAVAILABLE"));
+    }
+    mesh.audit.go_down(false);
+    let answer = raw.call(999, "permission/respond", respond(session, permission, "allow")).await;
+    assert_eq!(answer["result"], json!({ "accepted": true }));
 }
 
 #[tokio::test]

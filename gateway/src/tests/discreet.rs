@@ -34,8 +34,8 @@ async fn the_log_holds_no_token_prompt_answer_or_address() {
     let filter = tracing_subscriber::EnvFilter::new("info,gateway=trace,acp=trace,transport=trace");
     let subscriber =
         tracing_subscriber::fmt().with_writer(log.clone()).with_env_filter(filter).finish();
-    // The runtime of this test has one thread, so that the gateway logs here as well.
-    let _guard = tracing::subscriber::set_default(subscriber);
+    // For the whole process: what the other tests log meanwhile must be as discreet.
+    tracing::subscriber::set_global_default(subscriber).expect("the only one");
 
     let mesh = Mesh::start().await;
     let bearer = Raw::bearer("ada");

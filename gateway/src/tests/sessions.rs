@@ -9,7 +9,7 @@ use serde_json::json;
 use transport::Code;
 
 use super::mesh::{MANIFEST, Mesh};
-use super::wire::{Got, Raw, code};
+use super::wire::{Raw, code};
 use crate::{Limits, sign};
 
 fn id(text: &str) -> SessionId {
@@ -382,28 +382,4 @@ async fn a_hung_up_client_is_unsubscribed() {
     mesh.agent.until(|state| (state.subscribers == [true]).then_some(())).await;
     drop(raw);
     mesh.agent.until(|state| state.subscribers.is_empty().then_some(())).await;
-}
-
-#[tokio::test]
-async fn more_requests_than_may_wait_are_told_so() {
-    let mesh = Mesh::start().await;
-    let mut raw = Raw::open(&mesh, "ada").await;
-    raw.initialize(false).await;
-    mesh.audit.go_down(true);
-    // Each waits for the ledger, up to the gateway's patience; sessions are few, so most are refused for another reason.
-    let session = "018f0000-0000-7000-8000-000000000000";
-    for id in 0..40 {
-        let new = json!({ "jsonrpc": "2.0", "id": id, "method": "session/new", "params": { "workspace": "demo" } });
-        raw.text(&new.to_string()).await;
-    }
-    let mut codes = std::collections::BTreeMap::new();
-    for _ in 0..40 {
-        let answer = raw.json().await;
-        *codes.entry(code(&answer).1.to_owned()).or_insert(0) += 1;
-    }
-    assert_eq!(codes.get("ACP_SESSION_LIMIT"), Some(&8), "{codes:?}");
-    let answer = raw.call(99, "session/cancel", json!({ "sessionId": session })).await;
-    assert_eq!(code(&answer), (-32010, "ACP_SESSION_NOT_FOUND"));
-    raw.send(&super::wire::frame(0x88, b"")).await;
-    assert_eq!(raw.message().await, Got::Close(None));
 }

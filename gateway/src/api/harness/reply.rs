@@ -91,7 +91,9 @@ pub(super) fn refused(refusal: &Refusal) -> Failure {
             | manifests::Error::Faults { .. },
         )
         | Refusal::Peer { .. } => Code::InvalidParams,
-        Refusal::Unavailable(_) | Refusal::TooSlow | Refusal::RunLost => Code::Unavailable,
+        Refusal::Unavailable(_) | Refusal::Lapsed | Refusal::TooSlow | Refusal::RunLost => {
+            Code::Unavailable
+        }
         Refusal::Manifest(
             error @ (manifests::Error::Read { .. }
             | manifests::Error::None { .. }
