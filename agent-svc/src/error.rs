@@ -4,10 +4,10 @@ use crate::{state_dir, store};
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    #[error("cannot use the state directory")]
-    StateDir(#[source] StateDir),
-    #[error("cannot use the state database")]
-    Store(#[source] Database),
+    #[error(transparent)]
+    StateDir(StateDir),
+    #[error(transparent)]
+    Store(Database),
     #[error("the services CA cannot vouch for receipts")]
     Trust(#[source] receipt::NoTrust),
     #[error("the method table does not fit the service")]

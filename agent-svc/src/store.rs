@@ -44,7 +44,7 @@ pub(crate) enum Error {
         #[source]
         source: sqlx::Error,
     },
-    #[error("the state database cannot be brought up to date")]
+    #[error("the state database cannot be brought up to date; it may come from a newer version")]
     Migrate(#[source] sqlx::migrate::MigrateError),
     #[error("the state database does not promise that a commit survives a power loss")]
     NotDurable,

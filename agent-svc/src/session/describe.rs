@@ -273,6 +273,7 @@ impl Draft<'_> {
         Ok(())
     }
 
+    /// It does not pass the catalogue's gate, so its words are redacted here.
     fn ending(&self, outcome: &kernel::Outcome) -> Ending {
         let canceled = |note: String| Ending::Canceled { note };
         match outcome {
@@ -282,7 +283,7 @@ impl Draft<'_> {
                     _ => None,
                 });
                 let word = word.or_else(|| transcript::last_word(&self.scene.work.messages));
-                Ending::Completed { final_text: word.unwrap_or_default().to_owned() }
+                Ending::Completed { final_text: event::redact::text(word.unwrap_or_default()) }
             }
             kernel::Outcome::Halted(Halt::Canceled { by }) => canceled(format!("canceled by {by}")),
             kernel::Outcome::Halted(Halt::Disconnected) => {
@@ -295,7 +296,7 @@ impl Draft<'_> {
             kernel::Outcome::Halted(Halt::Failed(reason)) => Ending::Failed {
                 reason: reason.as_str().to_owned(),
                 note: match self.scene.content {
-                    Content::Detail(detail) => detail.clone(),
+                    Content::Detail(detail) => event::redact::text(detail),
                     _ => String::new(),
                 },
             },

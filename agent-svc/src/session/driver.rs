@@ -187,9 +187,13 @@ impl Driver {
                 Ok(())
             }
             Command::Renewed => {
-                if let Fence::Raising(errand) = &self.fence {
-                    errand.abort();
-                    self.fence = self.raise_fence();
+                match &self.fence {
+                    Fence::Raising(errand) => {
+                        errand.abort();
+                        self.fence = self.raise_fence();
+                    }
+                    Fence::Refused(_) if self.work.is_none() => self.fence = self.raise_fence(),
+                    Fence::Up(_) | Fence::Refused(_) => (),
                 }
                 Ok(())
             }

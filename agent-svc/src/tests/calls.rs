@@ -161,6 +161,20 @@ async fn what_cannot_be_recorded_ends_the_run() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn no_secret_leaves_with_the_outcome() {
+    let mesh = Mesh::start().await;
+    mesh.model.script([Turn::Say("the key is sk-proj-4fK29ab8Xq71Lm30ZpT6, use it")]);
+    let alice = Person::operator(&mesh);
+    let session = alice.create().await;
+    alice.prompt(session).await.unwrap();
+    let (events, outcome) = alice.attach(session).await.rest().await;
+    let told = format!("{events:?}{outcome:?}");
+    assert!(!told.contains("4fK29ab8"), "{told}");
+    let Some(wire::outcome::State::Completed(completed)) = outcome.state else { panic!() };
+    assert!(completed.final_text.starts_with("the key is [REDACTED"), "{completed:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_budget_that_is_used_up_ends_the_run() {
     let mesh = Mesh::start().await;
     mesh.model.script(vec![call("list_files", json!({})); 9]);
@@ -205,6 +219,48 @@ async fn cancel_stops_what_runs_and_waits_for_its_end() {
     assert_eq!(stopped, Some(event::SandboxStatus::Canceled));
     let canceled = wire::Canceled { note: "canceled by alice".to_owned() };
     assert_eq!(outcome.state, Some(wire::outcome::State::Canceled(canceled)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_that_breaks_off_is_attached_to_again_where_it_ended() {
+    let mesh = Mesh::start().await;
+    mesh.sandbox.gate.send_replace(false);
+    mesh.model.script([call("check", json!({})), Turn::Say("done")]);
+    let alice = Person::operator(&mesh);
+    let session = alice.create().await;
+    alice.prompt(session).await.unwrap();
+    let mut reader = alice.attach(session).await;
+    reader.until("call.output").await;
+    mesh.sandbox.cuts.send_modify(|cuts| *cuts += 1);
+    eventually("it is asked what became of the call", || {
+        mesh.sandbox.with(|state| state.asked) > 0
+    })
+    .await;
+    mesh.sandbox.gate.send_replace(true);
+    let (events, _) = reader.rest().await;
+    assert_eq!(kinds(&events)[..2], ["sandbox.stopped", "tool.result"], "nothing is told twice");
+    assert_eq!((mesh.sandbox.runs(), mesh.sandbox.fences.epoch(session)), (vec![1], Some(1)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_that_is_lost_sight_of_while_it_is_stopped_is_ended_by_a_later_owner() {
+    let mesh = Mesh::start().await;
+    mesh.sandbox.gate.send_replace(false);
+    mesh.sandbox.with(|state| state.stubborn = true);
+    mesh.model.script([call("check", json!({}))]);
+    let alice = Person::operator(&mesh);
+    let session = alice.create().await;
+    alice.prompt(session).await.unwrap();
+    let mut reader = alice.attach(session).await;
+    reader.until("sandbox.started").await;
+    assert_eq!(alice.cancel(session).await, Ok(true));
+    mesh.sandbox.cuts.send_modify(|cuts| *cuts += 1);
+    eventually("the fence is raised", || mesh.sandbox.fences.epoch(session) == Some(2)).await;
+    mesh.sandbox.with(|state| state.stubborn = false);
+    let (events, outcome) = reader.rest().await;
+    assert_eq!(kinds(&events).last(), Some(&"agent.stopped"));
+    assert!(matches!(outcome.state, Some(wire::outcome::State::Canceled(_))));
+    assert_eq!(mesh.sandbox.runs(), [1], "it was not begun again");
 }
 
 #[tokio::test(flavor = "multi_thread")]

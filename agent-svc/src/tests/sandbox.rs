@@ -73,6 +73,8 @@ pub(crate) struct Sandbox {
     pub(crate) fences: Fences,
     /// Executions go on only while this is open.
     pub(crate) gate: watch::Sender<bool>,
+    /// Grows whenever all streams are to break off.
+    pub(crate) cuts: watch::Sender<u32>,
     tasks: TaskTracker,
 }
 
@@ -84,6 +86,8 @@ pub(crate) struct State {
     pub(crate) opened: u32,
     pub(crate) closed: u32,
     pub(crate) asked: u32,
+    /// Requests to stop are heard and not followed.
+    pub(crate) stubborn: bool,
     /// What it makes of a plan before it answers.
     pub(crate) twist: fn(&mut Plan),
     pub(crate) output: Vec<u8>,
@@ -144,6 +148,7 @@ impl Sandbox {
             opened: 0,
             closed: 0,
             asked: 0,
+            stubborn: false,
             twist: |_| (),
             output: b"one line\n".to_vec(),
         };
@@ -151,6 +156,7 @@ impl Sandbox {
             state: Arc::new(Mutex::new(state)),
             fences: Fences::default(),
             gate: watch::Sender::new(true),
+            cuts: watch::Sender::new(0),
             tasks: TaskTracker::new(),
         }
     }
@@ -380,6 +386,7 @@ impl SandboxService for Sandbox {
         let (sender, receiver) = mpsc::channel(16);
         let mut progress = execution.progress.subscribe();
         let mut offset = usize::try_from(request.after_output_offset).unwrap();
+        let mut cuts = self.cuts.subscribe();
         self.tasks.spawn(async move {
             let mut told = false;
             loop {
@@ -405,8 +412,12 @@ impl SandboxService for Sandbox {
                         return;
                     }
                 }
-                if finished || progress.changed().await.is_err() {
+                if finished {
                     return;
+                }
+                tokio::select! {
+                    changed = progress.changed() => changed.unwrap(),
+                    _ = cuts.changed() => return,
                 }
             }
         });
@@ -448,7 +459,7 @@ impl SandboxService for Sandbox {
         self.fences.check(&owner.unwrap())?;
         let was_running = self.with(|state| {
             let found = state.executions.get(&call_id);
-            found.map(|execution| execution.stop.send_replace(true)).is_some()
+            found.map(|execution| execution.stop.send_replace(!state.stubborn)).is_some()
         });
         Ok(Response::new(wire::CancelResponse { was_running }))
     }

@@ -34,6 +34,19 @@ async fn the_same_request_gets_the_same_answer() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn two_requests_at_once_open_one_session() {
+    let mesh = Mesh::start().await;
+    let alice = Person::operator(&mesh);
+    for _ in 0..10 {
+        let grant = alice.grant(SessionId::new());
+        let both =
+            tokio::join!(alice.create_with(&grant, MANIFEST), alice.create_with(&grant, MANIFEST));
+        assert_eq!(both, (Ok(0), Ok(0)));
+        assert_eq!(mesh.audit.kinds(&grant.session.to_string()), ["session.created"]);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_grant_that_differs_in_its_times_renews_and_any_other_conflicts() {
     let mesh = Mesh::start().await;
     let alice = Person::operator(&mesh);
