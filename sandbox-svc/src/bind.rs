@@ -33,10 +33,8 @@ const REQUEST_BYTES: usize = 2 * 1024 * 1024;
 #[derive(Debug)]
 pub struct Bound {
     listening: Listening,
-    sandbox: Arc<Sandbox>,
+    pub(crate) sandbox: Arc<Sandbox>,
     context: Context,
-    /// Held as long as the process lives: the state directory is ours.
-    lock: File,
 }
 
 /// Opens everything that `config` names and takes the address.
@@ -67,10 +65,10 @@ pub async fn bind(config: Config, context: Context) -> Result<Bound, Error> {
         staging,
         ceilings: Ceilings::of(&config),
         tracker: context.tracker.clone(),
-        shutdown: context.shutdown.clone(),
         failpoint: config.failpoint(),
         boot: boot_id().map_err(Error::file("the boot id cannot be read from", "/proc"))?,
         own: Arc::from([own.identity()]),
+        lock,
     });
     sandbox.recover_environments().await?;
     sandbox.remove_stray_places().await?;
@@ -85,7 +83,7 @@ pub async fn bind(config: Config, context: Context) -> Result<Bound, Error> {
         .await?;
     // Their ends need the ledger, so they go on once nothing can stop the start any more.
     sandbox.recover_calls().await?;
-    Ok(Bound { listening, sandbox, context, lock })
+    Ok(Bound { listening, sandbox, context })
 }
 
 impl transport::Bound for Bound {
@@ -96,17 +94,14 @@ impl transport::Bound for Bound {
     }
 
     async fn serve(self, shutdown: CancellationToken) -> Result<(), Error> {
-        let Self { listening, sandbox, context, lock } = self;
+        let Self { listening, sandbox, context } = self;
         let (sender, ready) = (sandbox.clone(), context.ready.clone());
         let stop = shutdown.clone();
         context.tracker.spawn(async move {
             sender.ledger.run(stop, || !sender.is_idle()).await;
         });
-        context.tracker.spawn(sandbox.clone().reconcile_forever(ready));
-        listening.serve(shutdown).await?;
-        sandbox.store.close().await;
-        drop(lock);
-        Ok(())
+        context.tracker.spawn(sandbox.reconcile_forever(ready, shutdown.clone()));
+        Ok(listening.serve(shutdown).await?)
     }
 }
 

@@ -50,11 +50,14 @@ impl Ledger {
     /// Sends what there is, forever; after `stop` only what is left, while `busy` says that more may come.
     pub(crate) async fn run(&self, stop: transport::CancellationToken, busy: impl Fn() -> bool) {
         let mut pause = FIRST_PAUSE;
-        if self.channel.probe(APPEND_LIMIT).await.is_ok() {
-            self.ready.set(CONDITION, true);
-        }
+        let mut reached = false;
         loop {
-            let failed = self.send_all().await;
+            // A ledger that starts after this service is asked for until it answers.
+            if !reached {
+                reached = self.channel.probe(APPEND_LIMIT).await.is_ok();
+                self.ready.set(CONDITION, reached);
+            }
+            let failed = self.send_all().await || !reached;
             pause = if failed { (pause * 2).min(LONGEST_PAUSE) } else { FIRST_PAUSE };
             if stop.is_cancelled() && !busy() {
                 return;

@@ -30,6 +30,8 @@ mod session;
 mod spool;
 mod staging;
 mod store;
+#[cfg(test)]
+mod tests;
 mod tool;
 mod tree;
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::time::MissedTickBehavior;
 use tracing::{info, warn};
-use transport::{Chain, Readiness};
+use transport::{CancellationToken, Chain, Readiness};
 
 use crate::engine::{Docker, Handle};
 use crate::error::Error;
@@ -20,13 +20,17 @@ pub(crate) const CONDITION: &str = "engine";
 const EVERY: Duration = Duration::from_secs(30);
 
 impl Sandbox {
-    pub(crate) async fn reconcile_forever(self: Arc<Self>, ready: Readiness) {
+    pub(crate) async fn reconcile_forever(
+        self: Arc<Self>,
+        ready: Readiness,
+        stop: CancellationToken,
+    ) {
         let mut tick = tokio::time::interval(EVERY);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
                 _ = tick.tick() => (),
-                () = self.shutdown.cancelled() => return,
+                () = stop.cancelled() => return,
             }
             if let Some(engine) = &self.engine {
                 ready.set(CONDITION, engine.ping().await.is_ok());

@@ -2,12 +2,13 @@
 //! execution in `exec` and `import_call`.
 
 use std::collections::HashMap;
+use std::fs::File;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use event::Digest;
 use event::id::{CallId, RunId, SessionId};
 use tracing::{info, warn};
-use transport::{CancellationToken, Chain, TaskTracker};
+use transport::{Chain, TaskTracker};
 use uuid::Uuid;
 
 use crate::engine::Docker;
@@ -32,13 +33,14 @@ pub(crate) struct Sandbox {
     pub(crate) staging: Staging,
     pub(crate) ceilings: Ceilings,
     pub(crate) tracker: TaskTracker,
-    pub(crate) shutdown: CancellationToken,
     pub(crate) failpoint: Failpoint,
     /// Names this installation's containers.
     pub(crate) instance: Uuid,
     pub(crate) boot: String,
     /// The service's own directories, which no copy holds.
     pub(crate) own: Arc<[(u64, u64)]>,
+    /// Held as long as anything here runs: the state directory is ours.
+    _lock: File,
     environments: Mutex<HashMap<RunId, Arc<Environment>>>,
     /// One opening or closing at a time.
     doors: tokio::sync::Mutex<()>,
@@ -54,11 +56,11 @@ pub(crate) struct Parts {
     pub(crate) staging: Staging,
     pub(crate) ceilings: Ceilings,
     pub(crate) tracker: TaskTracker,
-    pub(crate) shutdown: CancellationToken,
     pub(crate) failpoint: Failpoint,
     pub(crate) instance: Uuid,
     pub(crate) boot: String,
     pub(crate) own: Arc<[(u64, u64)]>,
+    pub(crate) lock: File,
 }
 
 /// What an opened environment is known by.
@@ -77,11 +79,11 @@ impl Sandbox {
             staging,
             ceilings,
             tracker,
-            shutdown,
             failpoint,
             instance,
             boot,
             own,
+            lock,
         } = parts;
         Arc::new(Self {
             store,
@@ -91,11 +93,11 @@ impl Sandbox {
             staging,
             ceilings,
             tracker,
-            shutdown,
             failpoint,
             instance,
             boot,
             own,
+            _lock: lock,
             environments: Mutex::default(),
             doors: tokio::sync::Mutex::new(()),
             calls: Mutex::default(),

@@ -90,11 +90,6 @@ impl Store {
     async fn begin(&self) -> Result<Transaction<'static, Sqlite>> {
         Ok(self.writer.begin_with("BEGIN IMMEDIATE").await?)
     }
-
-    pub(crate) async fn close(&self) {
-        self.readers.close().await;
-        self.writer.close().await;
-    }
 }
 
 /// Numbers in SQLite are signed; none of ours is.

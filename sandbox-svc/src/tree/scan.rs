@@ -39,6 +39,8 @@ pub(crate) enum ScanError {
     Bytes(u64),
     #[error("the root of the tree cannot be read")]
     Root,
+    #[error("the copy does not fit into its place")]
+    Full,
     #[error("the copy cannot be written")]
     Copy(#[source] io::Error),
 }
@@ -188,7 +190,7 @@ impl Walk<'_> {
             Err(reason) => return Ok(self.leave(path, reason)),
         };
         let copy = match &frame.copy {
-            Some(copy) => Some(copy.create_directory(entry).map_err(ScanError::Copy)?),
+            Some(copy) => Some(copy.create_directory(entry).map_err(copy_error)?),
             None => None,
         };
         self.found.inventory.insert(path.clone(), Node::Directory { mode: seen.mode });
@@ -254,7 +256,7 @@ impl Walk<'_> {
                 break Some(Reason::SecretContent);
             }
             if let (None, Some(target), Some(copy)) = (&copies, self.target, &frame.copy) {
-                let copy = copy.create_file(entry).map_err(ScanError::Copy)?;
+                let copy = copy.create_file(entry).map_err(copy_error)?;
                 copies = Some((copy, target.blobs.begin().map_err(ScanError::Copy)?));
             }
             if length == 0 {
@@ -266,7 +268,7 @@ impl Walk<'_> {
             }
             hasher.update(bytes);
             if let Some((copy, blob)) = &mut copies {
-                copy.write_all(bytes).map_err(ScanError::Copy)?;
+                copy.write_all(bytes).map_err(copy_error)?;
                 blob.write_all(bytes).map_err(ScanError::Copy)?;
             }
         };
@@ -304,10 +306,18 @@ impl Walk<'_> {
                 let group = whose.owner.map(Gid::from_raw);
                 rustix::fs::chownat(copy, entry, owner, group, AtFlags::SYMLINK_NOFOLLOW)
             };
-            make().map_err(|error| ScanError::Copy(error.into()))?;
+            make().map_err(|error| copy_error(error.into()))?;
         }
         self.found.inventory.insert(path, Node::Link { target });
         Ok(())
+    }
+}
+
+/// A place with limits says that it is full; everything else is a fault.
+fn copy_error(error: io::Error) -> ScanError {
+    match error.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => ScanError::Full,
+        _ => ScanError::Copy(error),
     }
 }
 

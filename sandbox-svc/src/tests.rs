@@ -1,0 +1,13 @@
+//! The service as a whole, over real mTLS and with a real container engine, between an agent-svc and a
+//! ledger that tests play.
+
+mod audit;
+mod commands;
+mod engine;
+mod fence;
+mod limits;
+mod patches;
+mod reads;
+mod refusals;
+mod restart;
+mod world;

@@ -1,0 +1,108 @@
+//! Reading and listing: answered at once where nobody is asked, bounded, and never outside of the copy.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use receipt::Effect;
+use serde_json::json;
+
+use super::world::{World, manifest, open_manifest};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_allowed_read_is_answered_with_its_plan() {
+    let world = World::new(&[("src/a.rs", "one\ntwo\nthree\n"), ("b", "x")]).await;
+    let run = world.run(&open_manifest()).await;
+    let read =
+        run.plan("read_file", json!({ "path": "src/a.rs", "startLine": 2, "endLine": 2 })).await;
+    let digest = event::Digest::of(b"one\ntwo\nthree\n").to_string();
+    assert_eq!(
+        read.result.unwrap(),
+        json!({ "path": "src/a.rs", "digest": digest, "startLine": 2, "endLine": 2, "totalLines": 3,
+                "truncated": true, "utf8": true, "content": "two\n" })
+    );
+    let list = run.plan("list_files", json!({ "limit": 2 })).await.result.unwrap();
+    let paths: Vec<_> =
+        list["entries"].as_array().unwrap().iter().map(|entry| &entry["path"]).collect();
+    assert_eq!((paths, &list["truncated"]), (vec![&json!("b"), &json!("src")], &json!(true)));
+    let rest = run.plan("list_files", json!({ "path": ".", "after": "src" })).await.result.unwrap();
+    assert_eq!(rest["entries"][0]["path"], json!("src/a.rs"));
+    assert_eq!(world.ledger.kinds(&run.stream_id()), Vec::<&str>::new());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_read_that_is_asked_for_needs_its_receipt() {
+    let world = World::new(&[("a", "text")]).await;
+    let run = world.run(&manifest("  fs.read: ask\n")).await;
+    let call = run.plan("read_file", json!({ "path": "a" })).await;
+    assert_eq!((call.plan.effect, &call.result), (Effect::Ask, &None));
+    assert_eq!(run.execute(&call, None).await.end(), "RECEIPT_REQUIRED");
+    let told = run.execute(&call, Some(&run.approve(&call))).await;
+    assert_eq!((told.end(), &told.result()["content"]), ("done".to_owned(), &json!("text")));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_cannot_be_read_is_refused_by_its_reason() {
+    let world = World::new(&[("a", "x"), ("nul", "x\0y"), (".env", "x"), ("d/x", "x")]).await;
+    let run = world.run(&open_manifest()).await;
+    fs::write(run.copy().join("big"), vec![b'x'; (1 << 20) + 1]).unwrap();
+    symlink("a", run.copy().join("link")).unwrap();
+    rustix::fs::mknodat(
+        rustix::fs::CWD,
+        run.copy().join("fifo"),
+        rustix::fs::FileType::Fifo,
+        rustix::fs::Mode::RUSR,
+        0,
+    )
+    .unwrap();
+    for (path, reason) in [
+        ("../etc/passwd", "PATH_INVALID"),
+        ("/etc/passwd", "PATH_INVALID"),
+        ("missing", "PATH_NOT_FOUND"),
+        (".env", "PATH_NOT_FOUND"),
+        ("a/b", "PATH_NOT_FOUND"),
+        ("link", "PATH_NOT_READABLE"),
+        ("fifo", "PATH_NOT_READABLE"),
+        ("nul", "PATH_NOT_READABLE"),
+        ("big", "PATH_NOT_READABLE"),
+        ("d", "PATH_NOT_READABLE"),
+        (".", "PATH_NOT_READABLE"),
+    ] {
+        let refused = run.try_plan("read_file", &json!({ "path": path })).await;
+        assert_eq!(refused.unwrap_err(), reason, "{path}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_directory_swapped_for_a_link_while_it_is_read_shows_nothing_of_the_host() {
+    let world = World::new(&[("d/passwd", "inside")]).await;
+    let run = world.run(&open_manifest()).await;
+    let copy = run.copy();
+    symlink("/etc", copy.join("l")).unwrap();
+    let done = AtomicBool::new(false);
+    let root = crate::tree::Dir::open(&copy).unwrap();
+    let (mut inside, mut refused) = (0, 0);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                let flags = rustix::fs::RenameFlags::EXCHANGE;
+                rustix::fs::renameat_with(&root, "d", &root, "l", flags).unwrap();
+            }
+        });
+        let environment = world.sandbox().environment(run.session, run.run).unwrap();
+        let path = crate::tree::RelPath::parse(b"d/passwd").unwrap();
+        let prepared = crate::planner::Prepared::ReadFile { path, start: 1, end: None };
+        for _ in 0..5_000 {
+            match crate::answer::answer(&environment, &prepared) {
+                Ok(bytes) => {
+                    let result: serde_json::Value = serde_json::from_slice(&bytes).unwrap();
+                    assert_eq!(result["content"], json!("inside"));
+                    inside += 1;
+                }
+                Err(_) => refused += 1,
+            }
+        }
+        done.store(true, Ordering::Relaxed);
+    });
+    assert!(inside > 0 && refused > 0, "{inside} {refused}");
+}

@@ -1,0 +1,534 @@
+//! One host for one test: certificates, a workspace, a ledger, the service, and a client with agent-svc's
+//! certificate. A missing engine fails the test.
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use event::Digest;
+use event::id::{CallId, PermissionId, ReceiptId, RunId, SessionId};
+use proto::common::v1 as common;
+use proto::sandbox::v1 as wire;
+use proto::sandbox::v1::execute_response::Message;
+use proto::sandbox::v1::finished::Outcome;
+use proto::sandbox::v1::plan_response;
+use proto::sandbox::v1::sandbox_service_client::SandboxServiceClient;
+use receipt::{Executor, Grant, OnDisconnect, Plan, Receipt, Scope, Signed, Signer};
+use tokio::runtime::Runtime;
+use transport::issue::DevPki;
+use transport::{Bound as _, CancellationToken, Fault, PeerChannel, Service};
+
+use super::audit::{self, Ledger};
+use crate::config::Config;
+use crate::sandbox::Sandbox;
+use crate::session::{now_ms, now_secs};
+
+pub(super) const ENGINE: &str = "/var/run/docker.sock";
+/// Nobody else makes this one anew while tests run.
+pub(super) const IMAGE: &str = "harness/sandbox-svc-test:1";
+const LIMIT: Duration = Duration::from_secs(60);
+pub(super) const TENANT: &str = "local";
+
+/// Everything allowed but what `rules` says; small limits.
+pub(super) fn manifest(rules: &str) -> String {
+    format!(
+        "id: demo\ntitle: Demo\ngoal: try\nacceptance: [it works]\nallowed_paths: ['**']\n\
+         permissions:\n  fs.list: allow\n  network: deny\n{rules}\
+         execution:\n  backend: oci\n  image: {IMAGE}\n\
+         \x20 allow_commands: [sh, cat, 'true', sleep, 'yes', dd, nope]\n\
+         \x20 limits: {{memory: 48MiB, pids: 24, cpus: 1, time: 30s, output: 256KiB, workspace_bytes: 128MiB, workspace_inodes: 2000, file_bytes: 96MiB, tmp_bytes: 1MiB}}\n"
+    )
+}
+
+/// A manifest under which nobody is asked.
+pub(super) fn open_manifest() -> String {
+    manifest("  fs.read: allow\n  fs.write: allow\n  process.exec: allow\n  patch.import: allow\n")
+}
+
+/// A manifest under which commands and imports are asked for.
+pub(super) fn asking_manifest() -> String {
+    manifest("  fs.read: allow\n  fs.write: allow\n  process.exec: ask\n  patch.import: ask\n")
+}
+
+pub(super) struct World {
+    pub(super) dir: tempfile::TempDir,
+    pub(super) pki: DevPki,
+    pub(super) gateway: Signer,
+    pub(super) ledger: Ledger,
+    pub(super) client: SandboxServiceClient<PeerChannel>,
+    ledger_addr: std::net::SocketAddr,
+    engine: PathBuf,
+    staging: &'static str,
+    service: Option<Running>,
+    _stop: tokio_util::sync::DropGuard,
+    _house: transport::Context,
+}
+
+/// The service in a runtime of its own, so that it can die like a process.
+struct Running {
+    runtime: Option<Runtime>,
+    sandbox: Arc<Sandbox>,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+impl Drop for World {
+    /// Removes what the service of this test left; other tests' containers carry other instances.
+    fn drop(&mut self) {
+        let Some(running) = self.service.take() else { return };
+        let instance = running.sandbox.instance.to_string();
+        drop(running);
+        docker(&["rm", "-f", "-v"], &containers(&instance));
+        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+        let root = self.dir.path().to_string_lossy().into_owned();
+        for point in mounts.lines().filter_map(|line| line.split(' ').nth(4)) {
+            if point.starts_with(&root) {
+                rustix::mount::unmount(point, rustix::mount::UnmountFlags::DETACH).ok();
+            }
+        }
+    }
+}
+
+fn docker(args: &[&str], more: &[String]) -> String {
+    if more.is_empty() && args.first() == Some(&"rm") {
+        return String::new();
+    }
+    let output = Command::new("docker").args(args).args(more).output().expect("docker runs");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// Ids of the containers of one instance, in any state.
+pub(super) fn containers(instance: &str) -> Vec<String> {
+    let filter = format!("label=harness.instance={instance}");
+    let listed = docker(&["ps", "-aq", "--no-trunc", "--filter", &filter], &[]);
+    listed.lines().map(str::to_owned).collect()
+}
+
+/// Makes the image once per test binary.
+fn image() {
+    static MADE: OnceLock<()> = OnceLock::new();
+    MADE.get_or_init(|| {
+        let script =
+            Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/images/mkimg-busybox.sh");
+        let present = Command::new("docker").args(["image", "inspect", IMAGE]).output();
+        if present.expect("docker runs").status.success() {
+            return;
+        }
+        let made = Command::new(script).arg(IMAGE).output().expect("the script runs");
+        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    });
+}
+
+impl World {
+    pub(super) async fn new(files: &[(&str, &str)]) -> Self {
+        Self::with(files, Path::new(ENGINE), "host-tmpfs").await
+    }
+
+    pub(super) async fn with(files: &[(&str, &str)], engine: &Path, staging: &'static str) -> Self {
+        image();
+        let dir = tempfile::tempdir().unwrap();
+        let workspace = dir.path().join("workspace");
+        fs::create_dir(&workspace).unwrap();
+        for (name, text) in files {
+            let path = workspace.join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        let pki = DevPki::new("test.harness".parse().unwrap()).unwrap();
+        let signing = pki.receipts("0").unwrap();
+        let gateway =
+            Signer::from_pem(signing.cert_pem.as_bytes(), signing.key_pem.as_bytes()).unwrap();
+        let own = pki.service(Service::SandboxSvc, "0").unwrap();
+        pki.write_tls_dir(&dir.path().join("tls"), &own).unwrap();
+
+        let stop = CancellationToken::new();
+        let house = pki.context(audit::IDENTITY).unwrap();
+        let (ledger, ledger_addr) = Ledger::serve(&house, stop.clone()).await;
+        let mut world = Self {
+            client: client(&pki, Service::AgentSvc, "127.0.0.1:1".parse().unwrap()),
+            dir,
+            pki,
+            gateway,
+            ledger,
+            ledger_addr,
+            engine: engine.to_owned(),
+            staging,
+            service: None,
+            _stop: stop.drop_guard(),
+            _house: house,
+        };
+        world.start().await;
+        world
+    }
+
+    pub(super) fn workspace(&self) -> PathBuf {
+        self.dir.path().join("workspace")
+    }
+
+    pub(super) fn sandbox(&self) -> &Arc<Sandbox> {
+        &self.service.as_ref().unwrap().sandbox
+    }
+
+    pub(super) fn containers(&self) -> Vec<String> {
+        containers(&self.sandbox().instance.to_string())
+    }
+
+    pub(super) fn config(&self) -> Config {
+        let flag = |name: &str, value: &dyn std::fmt::Display| format!("--{name}={value}");
+        let args = [
+            "sandbox-svc".to_owned(),
+            flag("tls-dir", &self.dir.path().join("tls").display()),
+            flag("trust-domain", &self.pki.domain),
+            flag("listen", &"127.0.0.1:0"),
+            flag("state-dir", &self.dir.path().join("state").display()),
+            flag("audit-endpoint", &self.ledger_addr),
+            flag("engine-socket", &self.engine.display()),
+            flag("workspace", &format!("demo={}", self.workspace().display())),
+            flag("staging", &self.staging),
+            flag("max-memory", &"512MiB"),
+            flag("max-pids", &"128"),
+            flag("max-cpus", &"2"),
+            flag("max-time", &"60s"),
+            flag("max-output", &"4MiB"),
+            flag("max-workspace-bytes", &"256MiB"),
+            flag("max-workspace-inodes", &"10000"),
+            flag("max-file-bytes", &"128MiB"),
+            flag("max-tmp-bytes", &"64MiB"),
+        ];
+        <Config as clap::Parser>::try_parse_from(args.map(OsString::from)).unwrap()
+    }
+
+    pub(super) async fn start(&mut self) {
+        let config = self.config();
+        let context = transport::Context::for_test(
+            transport::Material::open(&config.transport.tls_dir, self.pki.domain.clone()).unwrap(),
+        );
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .enable_all()
+            .build()
+            .unwrap();
+        let (tell, told) = tokio::sync::oneshot::channel();
+        let stop = context.shutdown.clone();
+        runtime.spawn(async move {
+            let bound = crate::bind(config, context).await.unwrap();
+            let addr = bound.addrs()[0].1;
+            assert!(tell.send((addr, bound.sandbox.clone())).is_ok());
+            bound.serve(stop).await.unwrap();
+        });
+        let (addr, sandbox) = told.await.expect("the service starts");
+        self.client = client(&self.pki, Service::AgentSvc, addr);
+        self.service = Some(Running { runtime: Some(runtime), sandbox });
+    }
+
+    /// Everything of the service stops at once, as a kill would have it.
+    pub(super) fn kill(&mut self) {
+        let mut running = self.service.take().unwrap();
+        let runtime = running.runtime.take().unwrap();
+        let sandbox = Arc::downgrade(&running.sandbox);
+        drop(running);
+        std::thread::spawn(move || runtime.shutdown_timeout(Duration::from_secs(5)))
+            .join()
+            .unwrap();
+        assert_eq!(sandbox.strong_count(), 0, "something of the service lives on");
+    }
+
+    pub(super) fn grant(&self, session: SessionId, manifest: &str) -> Grant {
+        let now = now_secs();
+        Grant {
+            session,
+            tenant: TENANT.to_owned(),
+            subject: "ada".to_owned(),
+            manifest_id: "demo".to_owned(),
+            manifest: Digest::of(manifest.as_bytes()),
+            workspace: "demo".to_owned(),
+            models: Vec::new(),
+            on_disconnect: OnDisconnect::Deny,
+            iat: now,
+            exp: now + 3600,
+        }
+    }
+
+    pub(super) fn sign<P: receipt::Payload>(&self, payload: &P) -> Signed {
+        self.gateway.sign(payload).unwrap()
+    }
+
+    pub(super) async fn fence(
+        &self,
+        owner: &common::Owner,
+        grant: &Signed,
+        manifest: &str,
+    ) -> Result<wire::FenceResponse, Fault> {
+        let request = wire::FenceRequest {
+            owner: Some(owner.clone()),
+            grant: Some(to_wire(grant)),
+            manifest: manifest.as_bytes().to_vec(),
+        };
+        let request = transport::deadline::request(request, LIMIT);
+        Ok(self.client.clone().fence(request).await?.into_inner())
+    }
+
+    /// A session with an open run.
+    pub(super) async fn run(&self, manifest: &str) -> Run<'_> {
+        let session = SessionId::new();
+        let owner =
+            common::Owner { session_id: session.to_string(), node: "node-a".to_owned(), epoch: 1 };
+        let grant = self.sign(&self.grant(session, manifest));
+        self.fence(&owner, &grant, manifest).await.unwrap();
+        let run = Run { world: self, session, owner, run: RunId::new() };
+        run.open().await.unwrap();
+        run
+    }
+}
+
+fn client(
+    pki: &DevPki,
+    service: Service,
+    addr: std::net::SocketAddr,
+) -> SandboxServiceClient<PeerChannel> {
+    let context = pki.context(service).unwrap();
+    let channel = transport::channel::connect(&context, &addr.into(), Service::SandboxSvc);
+    SandboxServiceClient::new(channel)
+}
+
+fn to_wire(signed: &Signed) -> common::Signed {
+    let Signed { payload, signature, chain } = signed.clone();
+    common::Signed { payload, signature, chain }
+}
+
+/// One run, driven as agent-svc drives it.
+#[derive(Clone)]
+pub(super) struct Run<'a> {
+    pub(super) world: &'a World,
+    pub(super) session: SessionId,
+    pub(super) owner: common::Owner,
+    pub(super) run: RunId,
+}
+
+/// A planned call.
+#[derive(Debug, Clone)]
+pub(super) struct Call {
+    pub(super) id: CallId,
+    pub(super) tool: String,
+    pub(super) arguments: Vec<u8>,
+    pub(super) plan: Plan,
+    pub(super) bytes: Vec<u8>,
+    pub(super) result: Option<serde_json::Value>,
+}
+
+impl Call {
+    pub(super) fn digest(&self) -> Digest {
+        receipt::plan_digest(&self.bytes)
+    }
+}
+
+/// What an Execute said.
+#[derive(Debug)]
+pub(super) struct Told {
+    pub(super) started: Option<Vec<u8>>,
+    pub(super) output: Vec<wire::Output>,
+    pub(super) finished: wire::Finished,
+}
+
+impl Told {
+    pub(super) fn text(&self) -> String {
+        let bytes: Vec<u8> = self.output.iter().flat_map(|output| output.bytes.clone()).collect();
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+
+    pub(super) fn result(&self) -> serde_json::Value {
+        serde_json::from_slice(&self.finished.result_json).unwrap()
+    }
+
+    /// The reason of a refusal, or how it ended.
+    pub(super) fn end(&self) -> String {
+        match self.finished.outcome.as_ref().unwrap() {
+            Outcome::Exited(exited) => format!("exited {}", exited.code),
+            Outcome::TimedOut(_) => "timed_out".to_owned(),
+            Outcome::OutputLimit(_) => "output_limit".to_owned(),
+            Outcome::OomKilled(_) => "oom_killed".to_owned(),
+            Outcome::Canceled(_) => "canceled".to_owned(),
+            Outcome::StartFailed(failed) => format!("start_failed {}", failed.cause),
+            Outcome::Lost(lost) => format!("lost {}", lost.may_have_run),
+            Outcome::Done(_) => "done".to_owned(),
+            Outcome::Refused(refused) => refused.reason.clone(),
+        }
+    }
+}
+
+impl Run<'_> {
+    pub(super) async fn open(&self) -> Result<wire::OpenEnvironmentResponse, Fault> {
+        let request = wire::OpenEnvironmentRequest {
+            owner: Some(self.owner.clone()),
+            run_id: self.run.to_string(),
+        };
+        let request = transport::deadline::request(request, LIMIT);
+        Ok(self.world.client.clone().open_environment(request).await?.into_inner())
+    }
+
+    pub(super) async fn close(&self) -> Result<(), Fault> {
+        let request = wire::CloseEnvironmentRequest {
+            owner: Some(self.owner.clone()),
+            run_id: self.run.to_string(),
+        };
+        let request = transport::deadline::request(request, LIMIT);
+        self.world.client.clone().close_environment(request).await?;
+        Ok(())
+    }
+
+    pub(super) fn target(&self, call: CallId) -> common::Call {
+        common::Call {
+            run_id: self.run.to_string(),
+            call_id: call.to_string(),
+            attempt: 1,
+            start_before_ms: now_ms() + 30_000,
+        }
+    }
+
+    /// Plans a call; a refusal comes back as its reason.
+    pub(super) async fn try_plan(
+        &self,
+        tool: &str,
+        arguments: &serde_json::Value,
+    ) -> Result<Call, String> {
+        let (id, arguments) = (CallId::new(), arguments.to_string().into_bytes());
+        let request = wire::PlanRequest {
+            owner: Some(self.owner.clone()),
+            call: Some(self.target(id)),
+            tool: tool.to_owned(),
+            arguments: arguments.clone(),
+        };
+        let request = transport::deadline::request(request, LIMIT);
+        let answer = self.world.client.clone().plan(request).await;
+        let answer = answer.map_err(|status| Fault::from(status).reason)?.into_inner();
+        match answer.outcome.unwrap() {
+            plan_response::Outcome::Refused(refused) => Err(refused.reason),
+            plan_response::Outcome::Planned(wire::Planned { plan: bytes, result }) => Ok(Call {
+                id,
+                tool: tool.to_owned(),
+                arguments,
+                plan: Plan::parse(&bytes).unwrap(),
+                bytes,
+                result: result.map(|result| serde_json::from_slice(&result.json).unwrap()),
+            }),
+        }
+    }
+
+    pub(super) async fn plan(&self, tool: &str, arguments: serde_json::Value) -> Call {
+        self.try_plan(tool, &arguments).await.unwrap()
+    }
+
+    pub(super) async fn plan_exec(&self, argv: &[&str]) -> Call {
+        self.plan("process.exec", serde_json::json!({ "argv": argv })).await
+    }
+
+    pub(super) fn order(&self, call: &Call, receipt: Option<&Signed>) -> wire::ExecuteRequest {
+        wire::ExecuteRequest {
+            owner: Some(self.owner.clone()),
+            call: Some(self.target(call.id)),
+            tool: call.tool.clone(),
+            arguments: call.arguments.clone(),
+            plan_digest: call.digest().as_bytes().to_vec(),
+            receipt: receipt.map(to_wire),
+            after_output_offset: 0,
+        }
+    }
+
+    pub(super) async fn stream(
+        &self,
+        order: wire::ExecuteRequest,
+    ) -> Result<tonic::Streaming<wire::ExecuteResponse>, Fault> {
+        let request = transport::deadline::request(order, LIMIT);
+        Ok(self.world.client.clone().execute(request).await?.into_inner())
+    }
+
+    /// Everything that an Execute says.
+    pub(super) async fn send(&self, order: wire::ExecuteRequest) -> Result<Told, Fault> {
+        read(self.stream(order).await?).await
+    }
+
+    pub(super) async fn execute(&self, call: &Call, receipt: Option<&Signed>) -> Told {
+        self.send(self.order(call, receipt)).await.unwrap()
+    }
+
+    /// Plans and runs a command that nobody is asked about.
+    pub(super) async fn exec(&self, argv: &[&str]) -> Told {
+        let call = self.plan_exec(argv).await;
+        self.execute(&call, None).await
+    }
+
+    pub(super) async fn sh(&self, script: &str) -> Told {
+        self.exec(&["sh", "-c", script]).await
+    }
+
+    pub(super) async fn cancel(&self, call: CallId) -> bool {
+        let request =
+            wire::CancelRequest { owner: Some(self.owner.clone()), call_id: call.to_string() };
+        let request = transport::deadline::request(request, LIMIT);
+        self.world.client.clone().cancel(request).await.unwrap().into_inner().was_running
+    }
+
+    pub(super) async fn look_up(&self, call: CallId) -> wire::get_execution_response::State {
+        let request = wire::GetExecutionRequest {
+            owner: Some(self.owner.clone()),
+            call_id: call.to_string(),
+        };
+        let request = transport::deadline::request(request, LIMIT);
+        self.world.client.clone().get_execution(request).await.unwrap().into_inner().state.unwrap()
+    }
+
+    /// A receipt for exactly this call.
+    pub(super) fn receipt(&self, call: &Call, scope: Scope) -> Receipt {
+        let now = now_secs();
+        Receipt {
+            id: ReceiptId::new(),
+            tenant: TENANT.to_owned(),
+            session: self.session,
+            run: self.run,
+            call: call.id,
+            permission: PermissionId::new(),
+            plan: call.digest(),
+            action: call.plan.action_digest().unwrap(),
+            scope,
+            subject: "ada".to_owned(),
+            audience: Executor::SandboxSvc,
+            iat: now,
+            exp: now + 600,
+        }
+    }
+
+    pub(super) fn approve(&self, call: &Call) -> Signed {
+        self.world.sign(&self.receipt(call, Scope::Once))
+    }
+
+    pub(super) fn stream_id(&self) -> String {
+        self.session.to_string()
+    }
+
+    /// Where the private copy is on this host.
+    pub(super) fn copy(&self) -> PathBuf {
+        self.world.sandbox().environment(self.session, self.run).unwrap().place.copy()
+    }
+}
+
+pub(super) async fn read(
+    mut stream: tonic::Streaming<wire::ExecuteResponse>,
+) -> Result<Told, Fault> {
+    let (mut started, mut output) = (None, Vec::new());
+    loop {
+        match stream.message().await?.expect("a finish comes last").message.unwrap() {
+            Message::Started(wire::Started { data }) => started = Some(data),
+            Message::Output(piece) => output.push(piece),
+            Message::Finished(finished) => return Ok(Told { started, output, finished }),
+        }
+    }
+}
