@@ -21,6 +21,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tracing::Instrument as _;
 use transport::server::PublicListener;
 use transport::{
     CancellationToken, Context, PeerChannel, Readiness, Service, TaskTracker, channel,
@@ -33,7 +34,7 @@ pub use origin::{NotOrigin, Origin};
 use api::Front;
 use authn::Tokens;
 use manifests::Manifests;
-use peers::{Agent, Audit};
+use peers::{Agent, Audit, Patience};
 use sign::Sign;
 
 /// How often peers and the signing key are looked after, and how often until all is well.
@@ -49,8 +50,32 @@ pub(crate) struct Desk {
     pub(crate) sign: Arc<Sign>,
     pub(crate) manifests: Manifests,
     pub(crate) tokens: Tokens,
-    pub(crate) tracker: TaskTracker,
     pub(crate) limits: Limits,
+    tracker: TaskTracker,
+    shutdown: CancellationToken,
+}
+
+impl Desk {
+    /// Runs a task to its end, on the process's account.
+    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        let overdue = self.overdue();
+        let bounded = async move {
+            tokio::select! {
+                () = task => {}
+                () = overdue => {}
+            }
+        };
+        self.tracker.spawn(bounded.in_current_span());
+    }
+
+    /// Returns when a process that stops can wait no longer.
+    pub(crate) fn overdue(&self) -> impl Future<Output = ()> + Send + 'static {
+        let (shutdown, parting) = (self.shutdown.clone(), self.limits.parting);
+        async move {
+            shutdown.cancelled().await;
+            tokio::time::sleep(parting).await;
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -64,6 +89,8 @@ pub(crate) struct Limits {
     pub(crate) patience: Duration,
     /// For the first message of a subscription.
     pub(crate) first_message: Duration,
+    /// For everything that is under way when the process is asked to stop.
+    pub(crate) parting: Duration,
 }
 
 impl Default for Limits {
@@ -74,6 +101,7 @@ impl Default for Limits {
             unprompted: Duration::from_mins(5),
             patience: Duration::from_secs(10),
             first_message: Duration::from_secs(30),
+            parting: Duration::from_secs(5),
         }
     }
 }
@@ -87,7 +115,10 @@ pub struct Bound {
 
 /// Reads what the configuration names, proves that what is signed will be believed, and takes the address.
 pub async fn bind(config: Config, context: Context) -> Result<Bound, Error> {
-    bind_within(config, context, Limits::default()).await
+    let limits = Limits::default();
+    // The other half is for telling everyone else.
+    let parting = limits.parting.min(context.drain_timeout / 2);
+    bind_within(config, context, Limits { parting, ..limits }).await
 }
 
 async fn bind_within(config: Config, context: Context, limits: Limits) -> Result<Bound, Error> {
@@ -110,14 +141,16 @@ async fn bind_within(config: Config, context: Context, limits: Limits) -> Result
     look_after(&context, "agent-svc", agent.clone());
     look_after(&context, "audit-svc", audit.clone());
     look_after_signing(&context, sign.clone());
+    let patience = Patience { limit: limits.patience, shutdown: context.shutdown.clone() };
     let desk = Arc::new(Desk {
-        agent: Agent::new(agent, sign.clone(), limits.patience),
-        audit: Audit::new(audit, limits.patience),
+        agent: Agent::new(agent, sign.clone(), patience.clone()),
+        audit: Audit::new(audit, patience),
         sign,
         manifests,
         tokens,
-        tracker: context.tracker.clone(),
         limits,
+        tracker: context.tracker.clone(),
+        shutdown: context.shutdown.clone(),
     });
     let listener = PublicListener::bind(&context, listen).await?;
     Ok(Bound { listener, front: Arc::new(Front::new(desk, allowed_origin, context.ready)) })

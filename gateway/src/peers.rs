@@ -1,6 +1,5 @@
 //! The two services that the gateway calls. Every call to agent-svc carries a fresh context that is signed for that
 //! call; every call has a deadline. Nothing here decides whether to call.
-use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,7 +13,7 @@ use receipt::{Audience, OBO_KEY, Signed};
 use tokio::time::{Instant, sleep};
 use tonic::metadata::MetadataValue;
 use tonic::{Request, Streaming};
-use transport::{Code, Fault, PeerChannel, deadline};
+use transport::{CancellationToken, Code, Fault, PeerChannel, deadline};
 
 use crate::authn::Person;
 use crate::sign::{About, Sign};
@@ -32,11 +31,11 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 pub(crate) struct Agent {
     client: AgentServiceClient<PeerChannel>,
     sign: Arc<Sign>,
-    patience: Duration,
+    patience: Patience,
 }
 
 impl Agent {
-    pub(crate) fn new(channel: PeerChannel, sign: Arc<Sign>, patience: Duration) -> Self {
+    pub(crate) fn new(channel: PeerChannel, sign: Arc<Sign>, patience: Patience) -> Self {
         Self { client: AgentServiceClient::new(channel), sign, patience }
     }
 
@@ -47,12 +46,14 @@ impl Agent {
         request: &wire::CreateSessionRequest,
     ) -> Result<(), Fault> {
         const METHOD: &str = "/harness.agent.v1.AgentService/CreateSession";
-        patiently(self.patience, || async {
-            let request = self.request(person, METHOD, about(session), LONG, request.clone())?;
-            self.client.clone().create_session(request).await?;
-            Ok(())
-        })
-        .await
+        self.patience
+            .keep(|| async {
+                let request =
+                    self.request(person, METHOD, about(session), LONG, request.clone())?;
+                self.client.clone().create_session(request).await?;
+                Ok(())
+            })
+            .await
     }
 
     /// Not tried again: a second prompt is another one.
@@ -91,11 +92,12 @@ impl Agent {
     ) -> Result<wire::ClaimPermissionResponse, Fault> {
         const METHOD: &str = "/harness.agent.v1.AgentService/ClaimPermission";
         let about = About { session: Some(session), permission: Some(permission) };
-        patiently(self.patience, || async {
-            let request = self.request(person, METHOD, about, SHORT, request.clone())?;
-            Ok(self.client.clone().claim_permission(request).await?.into_inner())
-        })
-        .await
+        self.patience
+            .keep(|| async {
+                let request = self.request(person, METHOD, about, SHORT, request.clone())?;
+                Ok(self.client.clone().claim_permission(request).await?.into_inner())
+            })
+            .await
     }
 
     pub(crate) async fn resolve(
@@ -107,27 +109,29 @@ impl Agent {
     ) -> Result<(), Fault> {
         const METHOD: &str = "/harness.agent.v1.AgentService/ResolvePermission";
         let about = About { session: Some(session), permission: Some(permission) };
-        patiently(self.patience, || async {
-            let message = wire::ResolvePermissionRequest {
-                session_id: session.to_string(),
-                permission_id: permission.to_string(),
-                receipt: Some(to_wire(receipt.clone())),
-            };
-            let request = self.request(person, METHOD, about, SHORT, message)?;
-            self.client.clone().resolve_permission(request).await?;
-            Ok(())
-        })
-        .await
+        self.patience
+            .keep(|| async {
+                let message = wire::ResolvePermissionRequest {
+                    session_id: session.to_string(),
+                    permission_id: permission.to_string(),
+                    receipt: Some(to_wire(receipt.clone())),
+                };
+                let request = self.request(person, METHOD, about, SHORT, message)?;
+                self.client.clone().resolve_permission(request).await?;
+                Ok(())
+            })
+            .await
     }
 
     pub(crate) async fn cancel(&self, person: &Person, session: SessionId) -> Result<bool, Fault> {
         const METHOD: &str = "/harness.agent.v1.AgentService/Cancel";
-        patiently(self.patience, || async {
-            let message = wire::CancelRequest { session_id: session.to_string() };
-            let request = self.request(person, METHOD, about(session), SHORT, message)?;
-            Ok(self.client.clone().cancel(request).await?.into_inner().canceled)
-        })
-        .await
+        self.patience
+            .keep(|| async {
+                let message = wire::CancelRequest { session_id: session.to_string() };
+                let request = self.request(person, METHOD, about(session), SHORT, message)?;
+                Ok(self.client.clone().cancel(request).await?.into_inner().canceled)
+            })
+            .await
     }
 
     pub(crate) async fn session(
@@ -136,19 +140,25 @@ impl Agent {
         key: Key,
     ) -> Result<wire::GetSessionResponse, Fault> {
         const METHOD: &str = "/harness.agent.v1.AgentService/GetSession";
-        patiently(self.patience, || async {
-            let (session, key) = match key {
-                Key::Session(id) => {
-                    (Some(id), wire::get_session_request::Key::SessionId(id.to_string()))
-                }
-                Key::Run(id) => (None, wire::get_session_request::Key::RunId(id.to_string())),
-            };
-            let message = wire::GetSessionRequest { key: Some(key) };
-            let request =
-                self.request(person, METHOD, About { session, permission: None }, SHORT, message)?;
-            Ok(self.client.clone().get_session(request).await?.into_inner())
-        })
-        .await
+        self.patience
+            .keep(|| async {
+                let (session, key) = match key {
+                    Key::Session(id) => {
+                        (Some(id), wire::get_session_request::Key::SessionId(id.to_string()))
+                    }
+                    Key::Run(id) => (None, wire::get_session_request::Key::RunId(id.to_string())),
+                };
+                let message = wire::GetSessionRequest { key: Some(key) };
+                let request = self.request(
+                    person,
+                    METHOD,
+                    About { session, permission: None },
+                    SHORT,
+                    message,
+                )?;
+                Ok(self.client.clone().get_session(request).await?.into_inner())
+            })
+            .await
     }
 
     fn request<T>(
@@ -186,21 +196,27 @@ fn about(session: SessionId) -> About {
 #[derive(Clone, Debug)]
 pub(crate) struct Audit {
     client: AuditServiceClient<PeerChannel>,
-    patience: Duration,
+    patience: Patience,
 }
 
 impl Audit {
-    pub(crate) fn new(channel: PeerChannel, patience: Duration) -> Self {
+    pub(crate) fn new(channel: PeerChannel, patience: Patience) -> Self {
         Self { client: AuditServiceClient::new(channel), patience }
     }
 
     /// The same entry may be appended again: audit-svc knows it by its event id.
     pub(crate) async fn append(&self, entry: NewEntry) -> Result<AppendResponse, Fault> {
-        patiently(self.patience, || async {
-            let message = AppendRequest { entries: vec![entry.clone()] };
-            Ok(self.client.clone().append(deadline::request(message, SHORT)).await?.into_inner())
-        })
-        .await
+        self.patience
+            .keep(|| async {
+                let message = AppendRequest { entries: vec![entry.clone()] };
+                Ok(self
+                    .client
+                    .clone()
+                    .append(deadline::request(message, SHORT))
+                    .await?
+                    .into_inner())
+            })
+            .await
     }
 }
 
@@ -214,20 +230,31 @@ pub(crate) fn from_wire(signed: WireSigned) -> Signed {
     Signed { payload, signature, chain }
 }
 
-/// Tries again while the peer cannot be reached, for as long as a person would wait; for calls that may be repeated.
-async fn patiently<T, F>(patience: Duration, mut attempt: impl FnMut() -> F) -> Result<T, Fault>
-where
-    F: Future<Output = Result<T, Fault>>,
-{
-    let until = Instant::now() + patience;
-    let mut pause = FIRST_PAUSE;
-    loop {
-        match attempt().await {
-            Err(fault) if fault.code == Code::Unavailable && Instant::now() + pause < until => {
-                sleep(pause).await;
+/// How long a call that may be repeated is tried again while its peer cannot be reached: as long as a person would wait,
+/// and no longer than the process runs.
+#[derive(Clone, Debug)]
+pub(crate) struct Patience {
+    pub(crate) limit: Duration,
+    pub(crate) shutdown: CancellationToken,
+}
+
+impl Patience {
+    async fn keep<T, F>(&self, mut attempt: impl FnMut() -> F) -> Result<T, Fault>
+    where
+        F: Future<Output = Result<T, Fault>>,
+    {
+        let until = Instant::now() + self.limit;
+        let mut pause = FIRST_PAUSE;
+        loop {
+            match attempt().await {
+                Err(fault) if fault.code == Code::Unavailable && Instant::now() + pause < until => {
+                    if self.shutdown.run_until_cancelled(sleep(pause)).await.is_none() {
+                        return Err(fault);
+                    }
+                }
+                settled => return settled,
             }
-            settled => return settled,
+            pause = (pause * 2).min(LONGEST_PAUSE);
         }
-        pause = (pause * 2).min(LONGEST_PAUSE);
     }
 }

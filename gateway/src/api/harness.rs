@@ -32,6 +32,10 @@ use session::{Over, Session};
 /// Events that wait to be handed to the socket, over all sessions of the connection; each may be large.
 const FED: usize = 8;
 
+/// What is noted of a close frame without a code, and of an end without a close frame.
+const NO_CODE: u16 = 1005;
+const CUT: u16 = 1006;
+
 /// How a connection ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
@@ -92,7 +96,7 @@ async fn converse(
     io: impl AsyncRead + AsyncWrite + Send + 'static,
     shutdown: CancellationToken,
 ) -> u16 {
-    let limits = desk.limits;
+    let (limits, overdue) = (desk.limits, desk.overdue());
     let (read, write) = tokio::io::split(io);
     let mut reader = Reader::new(read, limits.socket);
     let (out, writer) = writer::channel(write, limits.socket);
@@ -111,8 +115,14 @@ async fn converse(
         opening: 0,
         unanswered: 0,
     };
-    let end = connection.run(&mut reader, fed_queue, done_queue, shutdown).await;
-    part(end, out, writing, reader).await
+    let conversation = async {
+        let end = connection.run(&mut reader, fed_queue, done_queue, shutdown).await;
+        part(end, out, writing, reader).await
+    };
+    tokio::select! {
+        code = conversation => code,
+        () = overdue => CUT,
+    }
 }
 
 /// Says goodbye as far as the peer can still hear it, and returns the code that it is told.
@@ -122,8 +132,6 @@ async fn part<R: AsyncRead + Unpin>(
     mut writing: JoinSet<Written>,
     mut reader: Reader<R>,
 ) -> u16 {
-    const NO_CODE: u16 = 1005;
-    const CUT: u16 = 1006;
     match end {
         End::Gone => CUT,
         End::Unwritten => match writing.join_next().await {

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 use event::{Event, Writer};
 use proto::audit::v1 as wire;
 use proto::audit::v1::audit_service_server::AuditService;
+use tokio::sync::Notify;
 use tokio_stream::Empty;
 use tonic::{Request, Response, Status};
 
@@ -14,12 +15,18 @@ pub(crate) struct FakeAudit(Arc<State>);
 #[derive(Debug, Default)]
 struct State {
     down: AtomicBool,
+    refused: Notify,
     entries: Mutex<Vec<(wire::NewEntry, Event)>>,
 }
 
 impl FakeAudit {
     pub(crate) fn go_down(&self, down: bool) {
         self.0.down.store(down, Ordering::SeqCst);
+    }
+
+    /// Waits until an append was refused.
+    pub(crate) async fn until_refused(&self) {
+        super::within(self.0.refused.notified()).await;
     }
 
     pub(crate) fn entries(&self) -> Vec<(wire::NewEntry, Event)> {
@@ -40,6 +47,7 @@ impl AuditService for FakeAudit {
         request: Request<wire::AppendRequest>,
     ) -> Result<Response<wire::AppendResponse>, Status> {
         if self.0.down.load(Ordering::SeqCst) {
+            self.0.refused.notify_one();
             return Err(Status::unavailable("down"));
         }
         let mut entries = self.0.entries.lock().expect("unpoisoned");

@@ -106,6 +106,34 @@ async fn a_stopping_gateway_says_1001_and_lets_its_subscriptions_go() {
 }
 
 #[tokio::test]
+async fn a_stopping_gateway_waits_neither_for_a_client_that_takes_nothing_nor_for_a_peer_that_is_away()
+ {
+    let parting = Duration::from_millis(300);
+    let mesh = Mesh::start_within(Limits { parting, ..Limits::default() }).await;
+    let mut stuck = Raw::open(&mesh, "ada").await;
+    stuck.initialize(true).await;
+    let session = SessionId::parse(&stuck.new_session(1).await).expect("an id");
+    let text = "x".repeat(200_000);
+    for index in 0..45 {
+        mesh.agent.push(
+            session,
+            event::MessageDelta { request_id: "r".to_owned(), index, text: text.clone() },
+        );
+    }
+    let mut waiting = Raw::open(&mesh, "bob").await;
+    waiting.initialize(true).await;
+    mesh.audit.go_down(true);
+    let new = json!({ "jsonrpc": "2.0", "id": 1, "method": "session/new", "params": { "workspace": "demo" } });
+    waiting.text(&new.to_string()).await;
+    mesh.audit.until_refused().await;
+    mesh.shutdown.cancel();
+    mesh.tracker.close();
+    // Well below the stall limit of the one and the patience of the other.
+    let stopped = tokio::time::timeout(Duration::from_secs(5), mesh.tracker.wait()).await;
+    assert!(stopped.is_ok(), "{} tasks are left", mesh.tracker.len());
+}
+
+#[tokio::test]
 async fn events_that_are_not_what_the_ledger_holds_close_with_1011() {
     let mesh = Mesh::start().await;
     let created =

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use acp::{AttachAnswer, Code, Cursor, Failure, NewAnswer, OpenAsk, RawValue, RequestId, Seq};
 use event::id::SessionId;
 use tokio::sync::Mutex;
-use tracing::{Instrument as _, info, warn};
+use tracing::{info, warn};
 use transport::Chain;
 
 use super::session::{Over, Session};
@@ -37,7 +37,7 @@ impl Connection {
                 }
             }
         };
-        self.desk.tracker.spawn(cancel.in_current_span());
+        self.desk.spawn(cancel);
     }
 
     pub(super) async fn done(&mut self, done: Done) -> Result<(), End> {
@@ -122,7 +122,7 @@ impl Connection {
     }
 
     fn follow(&self, feed: Feed) {
-        self.desk.tracker.spawn(feed.run(self.desk.clone(), self.fed.clone()).in_current_span());
+        self.desk.spawn(feed.run(self.desk.clone(), self.fed.clone()));
     }
 
     /// Runs a job to its end, whether or not the client stays to hear of it.
@@ -133,6 +133,6 @@ impl Connection {
         let (job, done) = (job(self.desk.clone(), self.person.clone()), self.done.clone());
         // A connection that has ended takes no results.
         let report = async move { drop(done.send(job.await).await) };
-        self.desk.tracker.spawn(report.in_current_span());
+        self.desk.spawn(report);
     }
 }
