@@ -106,18 +106,16 @@ impl Pieces {
         ready
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.held.is_none()
+    /// Whether no line is complete that has not been told.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.held.as_ref().is_none_or(|held| line_end(&held.bytes).is_none())
     }
 
-    /// What came so far, but not the beginning of a character whose end has not come.
+    /// The lines that are complete. The rest waits: redaction judges each piece by itself, so what it must see as a whole
+    /// is not cut in two for the sake of a moment.
     pub(crate) fn settle(&mut self) -> Option<Piece> {
         let held = self.held.as_mut()?;
-        let end = whole(&held.bytes);
-        if end == 0 {
-            return None;
-        }
-        let rest = held.bytes.split_off(end);
+        let rest = held.bytes.split_off(line_end(&held.bytes)?);
         let piece = std::mem::replace(&mut held.bytes, rest);
         let (stream, at) = (held.stream, held.offset);
         held.offset += length(&piece);
@@ -138,12 +136,13 @@ fn length(bytes: &[u8]) -> u64 {
     u64::try_from(bytes.len()).unwrap_or(u64::MAX)
 }
 
-/// Where to cut: after the last line, else after the last whole character.
+fn line_end(bytes: &[u8]) -> Option<usize> {
+    bytes.iter().rposition(|byte| *byte == b'\n').map(|at| at + 1)
+}
+
+/// Where to cut what is long: after the last line, else after the last whole character.
 fn end_of(bytes: &[u8]) -> usize {
-    match bytes.iter().rposition(|byte| *byte == b'\n') {
-        Some(line) => line + 1,
-        None => whole(bytes).max(1),
-    }
+    line_end(bytes).unwrap_or_else(|| whole(bytes).max(1))
 }
 
 /// The length without a character that is cut off at the end; what is no UTF-8 anyway is not held back.
@@ -170,14 +169,24 @@ mod tests {
     use super::{PIECE, Pieces};
 
     #[test]
-    fn a_character_is_not_cut_in_two() {
+    fn a_line_is_told_when_it_is_complete() {
         let mut pieces = Pieces::default();
-        assert_eq!(pieces.add(Stdout, 0, b"a\xc3"), []);
-        assert_eq!(pieces.settle(), Some((Stdout, 0, b"a".to_vec())));
+        assert_eq!(pieces.add(Stdout, 0, b"one\ntwo"), []);
+        assert_eq!(pieces.settle(), Some((Stdout, 0, b"one\n".to_vec())));
+        assert!(pieces.is_settled());
         assert_eq!(pieces.settle(), None);
-        assert_eq!(pieces.add(Stdout, 2, b"\xa9"), []);
-        assert_eq!(pieces.settle(), Some((Stdout, 1, "é".as_bytes().to_vec())));
-        assert!(pieces.is_empty());
+        assert_eq!(pieces.add(Stdout, 7, b" three\n"), []);
+        assert_eq!(pieces.settle(), Some((Stdout, 4, b"two three\n".to_vec())));
+        assert_eq!(pieces.flush(), None);
+    }
+
+    #[test]
+    fn a_long_line_is_not_cut_inside_of_a_character() {
+        let mut pieces = Pieces::default();
+        let mut bytes = vec![b'x'; PIECE - 1];
+        bytes.extend("é".as_bytes());
+        assert_eq!(pieces.add(Stdout, 0, &bytes), [(Stdout, 0, vec![b'x'; PIECE - 1])]);
+        assert_eq!(pieces.flush(), Some((Stdout, 16_383, "é".as_bytes().to_vec())));
     }
 
     #[test]
@@ -198,7 +207,7 @@ mod tests {
             pieces.add(Stdout, 0, &bytes),
             [(Stdout, 0, b"line\n".to_vec()), (Stdout, 5, vec![b'x'; PIECE])]
         );
-        assert!(pieces.is_empty());
+        assert!(pieces.is_settled());
     }
 
     proptest! {

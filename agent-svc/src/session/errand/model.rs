@@ -26,6 +26,7 @@ const MAX_OPAQUE: usize = 1024 * 1024;
 /// Words are told this often, or when there are this many of them.
 const WORDS_EVERY: Duration = Duration::from_millis(50);
 const WORDS: usize = 1024;
+const WORDS_KEPT: usize = 3;
 
 /// How a turn ended.
 enum Turned {
@@ -100,7 +101,7 @@ async fn hear(errand: &Errand, call: CallId, turn: &Turn) -> Heard {
     };
     let mut words = Words { request: call, index: 0, held: String::new() };
     let heard = listen(errand, &mut stream, &mut words).await;
-    words.tell(errand).await;
+    words.tell(errand, words.held.len()).await;
     heard
 }
 
@@ -112,8 +113,8 @@ async fn listen(
     loop {
         let next = tokio::select! {
             next = stream.message() => next,
-            () = tokio::time::sleep(WORDS_EVERY), if !words.held.is_empty() => {
-                words.tell(errand).await;
+            () = tokio::time::sleep(WORDS_EVERY), if words.complete() > 0 => {
+                words.tell(errand, words.complete()).await;
                 continue;
             }
         };
@@ -142,15 +143,24 @@ impl Words {
     async fn add(&mut self, errand: &Errand, text: &str) {
         self.held.push_str(text);
         if self.held.len() >= WORDS {
-            self.tell(errand).await;
+            self.tell(errand, self.complete()).await;
         }
     }
 
-    async fn tell(&mut self, errand: &Errand) {
-        if self.held.is_empty() {
+    /// How much can be told by itself. Redaction judges each event by itself, so the last words wait for what follows.
+    fn complete(&self) -> usize {
+        let line = self.held.rfind('\n').map(|at| at + 1);
+        let spaces = self.held.char_indices().rev().filter(|(_, of)| of.is_whitespace());
+        let words = spaces.map(|(at, of)| at + of.len_utf8()).nth(WORDS_KEPT);
+        line.max(words).unwrap_or(0)
+    }
+
+    async fn tell(&mut self, errand: &Errand, end: usize) {
+        let rest = self.held.split_off(end);
+        let text = std::mem::replace(&mut self.held, rest);
+        if text.is_empty() {
             return;
         }
-        let text = std::mem::take(&mut self.held);
         let (request, index) = (self.request, self.index);
         self.index = self.index.saturating_add(1);
         errand.progress(Progress::Said { request, index, text }).await;
@@ -231,7 +241,20 @@ mod tests {
     use kernel::ModelEnd;
     use proto::model::v1 as model;
 
-    use super::parse;
+    use event::id::CallId;
+
+    use super::{Words, parse};
+
+    #[test]
+    fn the_last_words_wait_for_what_follows() {
+        let complete = |held: &str| {
+            let words = Words { request: CallId::nil(), index: 0, held: held.to_owned() };
+            held[..words.complete()].to_owned()
+        };
+        assert_eq!(complete("one two three"), "");
+        assert_eq!(complete("one two Authorization: Bearer ab"), "one ");
+        assert_eq!(complete("a line\nand Authorization: Bearer ab"), "a line\n");
+    }
 
     fn answer(finish: model::Finish, calls: &[&str]) -> model::Answer {
         let calls = calls.iter().map(|id| model::ToolCall {

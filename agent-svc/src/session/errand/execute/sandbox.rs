@@ -119,7 +119,7 @@ async fn listen(
     loop {
         let next = tokio::select! {
             next = stream.message() => next,
-            () = tokio::time::sleep(OUTPUT_EVERY), if !pieces.is_empty() => {
+            () = tokio::time::sleep(OUTPUT_EVERY), if !pieces.is_settled() => {
                 tell(errand, order.call, pieces.settle()).await;
                 continue;
             }
