@@ -1,1 +1,40 @@
-//! The mesh that the suite drives: five real processes, a minted CA, a scripted model.
+//! What the suite drives: five real processes over a throw-away directory, people at their gateway, an impostor with
+//! agent-svc's certificate, and a reader of the ledger. It never replaces a service by a stand-in.
+
+mod books;
+mod engine;
+mod impostor;
+mod person;
+mod rig;
+mod sample;
+
+pub use books::{Books, Line};
+pub use engine::Engine;
+pub use impostor::{Asked, Impostor, Outcome};
+pub use person::{Ask, Person, Prompted, Seen};
+pub use rig::{Rig, Spec, programs};
+pub use sample::{manifest, script, Manifest, Turn};
+
+/// Everything that a test waits for comes within this, or the test fails and says what it waited for.
+pub const PATIENCE: std::time::Duration = std::time::Duration::from_secs(60);
+
+/// `future`, or a failure that names what did not happen in time.
+pub async fn within<T>(what: &str, future: impl Future<Output = T>) -> T {
+    match tokio::time::timeout(PATIENCE, future).await {
+        Ok(value) => value,
+        Err(_) => panic!("{what}: not within {PATIENCE:?}"),
+    }
+}
+
+/// Asks again until `probe` has an answer; for facts that nobody announces, such as a process table.
+pub async fn until<T, F: Future<Output = Option<T>>>(what: &str, mut probe: impl FnMut() -> F) -> T {
+    within(what, async {
+        loop {
+            if let Some(value) = probe().await {
+                return value;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        }
+    })
+    .await
+}

@@ -1,1 +1,10 @@
+//! The whole, as its users and its enemies meet it: real processes, real mTLS, a real engine, a real database.
 
+mod ask;
+mod bad_input;
+mod demo;
+mod denials;
+mod isolation;
+mod kills;
+mod matrix;
+mod red_team;

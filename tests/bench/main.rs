@@ -1,0 +1,39 @@
+//! Measures what a person waits for beside a yardstick of the same run. It reports; it never fails for being slow.
+
+mod ask;
+mod exec;
+mod sample;
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+use clap::Parser;
+use sample::Figure;
+
+/// Medians of interleaved rounds, written as a JSON list.
+#[derive(Debug, Parser)]
+struct Options {
+    /// Where the list is written.
+    #[arg(long)]
+    out: PathBuf,
+    /// Only benches whose name begins so.
+    #[arg(long, default_value = "")]
+    prefix: String,
+    /// Rounds per bench.
+    #[arg(long, default_value_t = 15, value_parser = clap::value_parser!(u32).range(3..=1_000))]
+    rounds: u32,
+}
+
+#[tokio::main]
+async fn main() -> Result<()> {
+    let Options { out, prefix, rounds } = Options::parse();
+    let mut figures: Vec<Figure> = Vec::new();
+    if exec::NAME.starts_with(&prefix) {
+        figures.push(exec::measure(rounds).await?);
+    }
+    if ask::NAME.starts_with(&prefix) {
+        figures.push(ask::measure(rounds).await?);
+    }
+    std::fs::write(&out, serde_json::to_vec_pretty(&figures)?)?;
+    Ok(())
+}

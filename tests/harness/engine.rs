@@ -1,0 +1,35 @@
+//! What a test asks the engine itself, through its own command line: images, containers left over. It removes only
+//! what a test names.
+
+use std::process::Command;
+
+use anyhow::{Context as _, Result, ensure};
+
+/// The engine of this machine. Without one, a test fails.
+#[derive(Debug)]
+pub struct Engine(());
+
+impl Engine {
+    /// The id of the sandbox image, made when it is not there.
+    pub fn image() -> Result<String> {
+        let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("the workspace")?;
+        let made = Command::new(root.join("deploy/images/mkimg-busybox.sh")).output().context("mkimg-busybox.sh")?;
+        ensure!(made.status.success(), "no image: {}", String::from_utf8_lossy(&made.stderr));
+        let image = String::from_utf8(made.stdout)?.lines().last().context("the image's id")?.trim().to_owned();
+        ensure!(image.starts_with("sha256:"), "not an image id: {image}");
+        Ok(image)
+    }
+
+    /// Names of containers in any state that carry `label`.
+    pub fn containers(label: &str) -> Result<Vec<String>> {
+        let filter = format!("label={label}");
+        let text = docker(&["ps", "--all", "--filter", &filter, "--format", "{{.Names}}"])?;
+        Ok(text.lines().map(str::to_owned).collect())
+    }
+}
+
+pub(crate) fn docker(arguments: &[&str]) -> Result<String> {
+    let output = Command::new("docker").args(arguments).output().context("docker runs")?;
+    ensure!(output.status.success(), "docker {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    Ok(String::from_utf8(output.stdout)?)
+}
