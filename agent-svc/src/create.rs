@@ -154,12 +154,14 @@ async fn open(runtime: &Arc<Runtime>, new: &NewSession, owner: Owner) -> Result<
         Data::SessionCreated(data),
     )
     .map_err(|_| Refusal::Invalid { field: "grant", expected: "its names cannot be recorded" })?;
+    let opening = runtime.opening.lock().await;
+    // Another request for the same session may have been first, and then runs it already.
     if runtime.store.finish_session(owner, &entry).await? {
         info!(session = %new.id, "session created");
+        let created = runtime.store.session(&new.tenant, new.id).await?;
+        session::start(runtime, created.ok_or(Refusal::SessionNotFound)?, Some(offers));
     }
-    let created =
-        runtime.store.session(&new.tenant, new.id).await?.ok_or(Refusal::SessionNotFound)?;
-    session::start(runtime, created, Some(offers));
+    drop(opening);
     acknowledged(runtime, new, owner.session).await
 }
 
@@ -189,6 +191,8 @@ async fn renew(runtime: &Arc<Runtime>, known: Session, new: &NewSession) -> Resu
 
 /// Waits until the ledger has the session's first entry.
 async fn acknowledged(runtime: &Runtime, new: &NewSession, id: SessionId) -> Result<u64, Refusal> {
+    // Whoever has just created it has it running before this is free.
+    drop(runtime.opening.lock().await);
     let Some(live) = runtime.sessions.get(id) else {
         let session = runtime.store.session(&new.tenant, id).await?;
         return session.and_then(|session| session.through_seq).ok_or(Refusal::Recovering);

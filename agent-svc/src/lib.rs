@@ -89,6 +89,7 @@ pub(crate) async fn bind_with(
         gate: obo::Gate::new(verifier, Arc::clone(&context.material), clock.clone()),
         clock,
         sessions: session::Sessions::default(),
+        opening: tokio::sync::Mutex::default(),
         records,
         spans,
         ready: context.ready.clone(),

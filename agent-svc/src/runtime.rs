@@ -20,6 +20,8 @@ pub(crate) struct Runtime {
     pub(crate) node: Node,
     pub(crate) gate: Gate,
     pub(crate) sessions: Sessions,
+    /// Held from a session's creation until it runs.
+    pub(crate) opening: tokio::sync::Mutex<()>,
     pub(crate) records: Records,
     pub(crate) spans: Spans,
     pub(crate) ready: Readiness,
