@@ -1,3 +1,4 @@
+//! Who is let in by which token, and who is not.
 use std::time::Duration;
 
 use acp::token::RANDOM_BYTES;

@@ -1,3 +1,4 @@
+//! Model files that are refused, and what the good ones mean.
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 

@@ -1,3 +1,4 @@
+//! What survives a restart, and what a second request finds.
 use event::Digest;
 use event::id::{CallId, RunId, SessionId};
 use proptest::prelude::*;

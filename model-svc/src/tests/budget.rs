@@ -1,3 +1,4 @@
+//! Budgets that bind before a request and settle after it.
 use event::Digest;
 use event::id::SessionId;
 use futures::future::join_all;

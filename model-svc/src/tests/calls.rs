@@ -1,3 +1,4 @@
+//! One call id, one request, one answer, whoever asks again.
 use event::{CallFinished, CallStarted, CallStatus, Data, Digest, EffectClass};
 use proto::common::v1 as common;
 use proto::model::v1 as model;

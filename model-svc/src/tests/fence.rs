@@ -1,3 +1,4 @@
+//! Grants and fences that are refused, each with its reason.
 use event::id::SessionId;
 use event::{Data, Digest, Stage};
 use proto::model::v1 as model;

@@ -1,3 +1,4 @@
+//! A provider that misbehaves, over a real socket.
 use std::net::TcpListener;
 
 use proto::common::v1 as common;

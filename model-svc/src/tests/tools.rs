@@ -1,3 +1,4 @@
+//! Remote tools: none is configured, so each is refused and recorded.
 use event::id::{CallId, RunId};
 use event::{Data, Digest, Stage};
 use proto::common::v1 as common;

@@ -1,3 +1,4 @@
+//! Manifests that are refused, with the place of each fault.
 use insta::assert_snapshot;
 use manifest::Manifest;
 use proptest::prelude::*;

@@ -1,3 +1,4 @@
+//! The rules one by one, and the evaluator against a naive reference.
 use std::collections::BTreeMap;
 
 use event::Effect::{self, Allow, Ask, Deny};

@@ -1,3 +1,4 @@
+//! What a manifest says, member by member.
 use std::collections::BTreeMap;
 use std::time::Duration;
 

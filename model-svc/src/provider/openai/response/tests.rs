@@ -1,3 +1,4 @@
+//! Answers that no provider should give, and how they are read.
 use proptest::prelude::*;
 
 use super::{Read, estimate, fuzz_parse, parse};
