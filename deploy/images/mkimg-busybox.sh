@@ -20,7 +20,7 @@ if [ -n "$(ldd "$busybox" 2>/dev/null | grep -v 'not a dynamic executable' || tr
 fi
 
 root=$(mktemp -d)
-trap 'rm -rf "$root"' EXIT
+trap 'rm -rf "$root" "$root.tar"' EXIT
 mkdir -p "$root"/{bin,etc,tmp,proc,sys,dev,workspace}
 install -m 755 "$busybox" "$root/bin/busybox"
 for applet in $("$busybox" --list); do
@@ -31,5 +31,13 @@ printf 'root:x:0:\nnogroup:x:65534:\n' > "$root/etc/group"
 chmod -R u=rwX,go=rX "$root"
 chmod 1777 "$root/tmp"
 
-tar -C "$root" --sort=name --mtime=@0 --owner=0 --group=0 --numeric-owner -cf - . \
-  | "$cli" import --change 'ENV PATH=/bin' --change 'WORKDIR /workspace' --change 'CMD ["/bin/sh"]' - "$tag"
+tar -C "$root" --sort=name --mtime=@0 --owner=0 --group=0 --numeric-owner -cf "$root.tar" .
+
+# An image with this very layer and configuration is used again: each import would make another image id.
+wanted="sha256:$(sha256sum < "$root.tar" | cut -d' ' -f1) [PATH=/bin] /workspace [/bin/sh]"
+shape='{{index .RootFS.Layers 0}} {{.Config.Env}} {{.Config.WorkingDir}} {{.Config.Cmd}}'
+if [ "$("$cli" image inspect --format "$shape" "$tag" 2> /dev/null || true)" = "$wanted" ]; then
+  "$cli" image inspect --format '{{.Id}}' "$tag"
+else
+  "$cli" import --change 'ENV PATH=/bin' --change 'WORKDIR /workspace' --change 'CMD ["/bin/sh"]' - "$tag" < "$root.tar"
+fi
