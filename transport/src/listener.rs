@@ -13,7 +13,7 @@ use tokio_rustls::{TlsAcceptor, server::TlsStream};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::{debug, warn};
 
-use crate::{Chain, handshake::Failed, server::Error};
+use crate::{Chain, handshake::Failed, server::Error, tls::HTTP_1_1};
 
 const HANDSHAKE_LIMIT: Duration = Duration::from_secs(5);
 const HANDSHAKES_AT_ONCE: usize = 64;
@@ -115,10 +115,11 @@ async fn shake(
         }
         Err(_) => return Err(Failed::TimedOut),
     };
-    // A client that offers no protocol at all is let through by TLS itself.
-    match stream.get_ref().1.alpn_protocol() {
-        Some(protocol) if wanted.iter().any(|it| it == protocol) => Ok(stream),
-        _ => Err(Failed::Protocol),
+    // A client that offers no protocol is let through by TLS itself, and speaks HTTP/1.1.
+    let spoken = stream.get_ref().1.alpn_protocol().unwrap_or(HTTP_1_1);
+    match wanted.iter().any(|it| it == spoken) {
+        true => Ok(stream),
+        false => Err(Failed::Protocol),
     }
 }
 

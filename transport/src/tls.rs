@@ -28,6 +28,7 @@ use crate::{
 
 /// The only protocol between services.
 pub(crate) const H2: &[u8] = b"h2";
+pub(crate) const HTTP_1_1: &[u8] = b"http/1.1";
 
 /// Who may come in through a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,7 +84,7 @@ pub(crate) fn public_server(key: &CertifiedKey) -> Result<Arc<ServerConfig>, Unu
         .with_protocol_versions(&[&TLS13])?
         .with_no_client_auth()
         .with_cert_resolver(Arc::new(SingleCertAndKey::from(key.clone())));
-    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    config.alpn_protocols = vec![HTTP_1_1.to_vec()];
     forget_sessions(&mut config);
     Ok(Arc::new(config))
 }

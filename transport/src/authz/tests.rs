@@ -1,3 +1,4 @@
+//! Tables that do not fit the schema, and callers that do not fit the table.
 use super::*;
 
 const APPEND: &str = "/harness.audit.v1.AuditService/Append";

@@ -1,3 +1,4 @@
+//! Where settings come from, which wins, and every fault at once.
 use std::{net::SocketAddr, path::Path};
 
 use clap::Parser;

@@ -1,3 +1,4 @@
+//! Names that are identities, and the many that only look so.
 use proptest::prelude::*;
 
 use super::*;

@@ -1,3 +1,4 @@
+//! Directories that are loaded, reloaded and refused.
 use std::fs;
 
 use tempfile::TempDir;

@@ -1,3 +1,4 @@
+//! What crosses the wire of an error, and what stays home.
 use std::io;
 
 use super::*;

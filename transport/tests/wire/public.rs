@@ -22,12 +22,17 @@ async fn people_connect_without_a_certificate_and_only_with_http1() {
         stream.write_all(&byte).await.unwrap();
         stream.shutdown().await.unwrap();
     }));
-    let mut stream =
-        dial(addr, raw_config(pki.services.cert_pem(), None, b"http/1.1")).await.unwrap();
-    stream.write_all(b"x").await.unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).await.unwrap();
-    assert_eq!(answer, "x");
+    let named = raw_config(pki.services.cert_pem(), None, b"http/1.1");
+    // Without a named protocol TLS carries HTTP/1.1.
+    let mut unnamed = named.clone();
+    unnamed.alpn_protocols.clear();
+    for config in [named, unnamed] {
+        let mut stream = dial(addr, config).await.unwrap();
+        stream.write_all(b"x").await.unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        assert_eq!(answer, "x");
+    }
     dial(addr, raw_config(pki.services.cert_pem(), None, b"h2")).await.unwrap_err();
 
     shutdown.cancel();
