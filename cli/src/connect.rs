@@ -11,7 +11,7 @@ use crate::{
     Error,
     error::{Exit, Explain},
     output,
-    run::{self, Wish, interrupted},
+    run::{self, Interrupts, Wish},
     session::{Answered, Ask, Session, Step, render},
     target::Target,
 };
@@ -86,10 +86,11 @@ pub(crate) async fn connect(args: Args) -> Result<Exit, Error> {
 }
 
 async fn converse(session: &mut Session) -> Result<Exit, Error> {
+    let mut interrupts = Interrupts::listen()?;
     loop {
         let step = tokio::select! {
             step = session.next() => step?,
-            () = interrupted() => {
+            () = interrupts.next() => {
                 output::progress("leaving");
                 return Ok(Exit::Failed);
             }

@@ -1,11 +1,6 @@
 //! `demo`: a hostile repository, a scripted model, five real processes and a real container. Every field of its
 //! document was observed; what could not be observed is false, and says why on stderr.
-use std::{
-    fs,
-    os::unix::fs::PermissionsExt as _,
-    path::{Path, PathBuf},
-    time::Instant,
-};
+use std::{path::PathBuf, time::Instant};
 
 use serde::Serialize;
 
@@ -14,20 +9,23 @@ use crate::{
     audit::{self, Filter, Source},
     doctor::{self, Engine},
     error::{Exit, Explain},
-    file,
-    mesh::{self, Isolation, Mesh},
+    mesh::{self, Mesh},
     output,
 };
 
 mod door;
 mod evidence;
+mod home;
 mod host;
 mod needles;
+mod processes;
 mod scene;
 mod story;
 
 use door::Door;
 use evidence::Evidence;
+use home::Home;
+use processes::Processes;
 use scene::Scene;
 use story::{First, Second, Story};
 
@@ -136,11 +134,11 @@ pub(crate) async fn demo(args: Args) -> Result<Exit, Error> {
     document.redacted_ledger &= everywhere.holds();
     document.ok &= document.redacted_ledger
         && document.processes == Mesh::SIZE
-        && document.service_restarts == 2;
-    document.image_digest = image;
+        && document.service_restarts == 2
+        && document.image_digest == image;
     document.duration_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
     document.directory = keep.then(|| home.path().to_owned());
-    home.close()?;
+    drop(home);
     output::document("hostile-repository-demo", &document)?;
     if document.ok { Ok(Exit::Done) } else { Err(Broken.into()) }
 }
@@ -151,14 +149,14 @@ async fn perform(
     door: &Door,
     engine: &Engine,
 ) -> Result<Document, Error> {
-    let ready = mesh.start().await?;
-    let own_uids = mesh.isolation() == Isolation::OwnUids;
+    mesh.start().await?;
     let mut story = Story::new(scene, mesh);
     let first = story.first().await?;
     let second = story.second().await?;
-    let First { session, approvals, restarts, transcript, unchanged, imported } = first;
+    let First { session, approvals, restarts, image, transcript, unchanged, imported } = first;
     let Second { session: stale, transcript: stale_transcript, kept } = second;
 
+    let processes = Processes::of(mesh);
     let source = Source::of_state(scene.state())?;
     let ledger = source.open()?;
     let entries = ledger.all(&Filter::default()).await?;
@@ -215,48 +213,13 @@ async fn perform(
         ledger_verified: sound,
         ledger_matches_client: same,
         service_restarts: restarts,
-        processes: ready.processes.len(),
-        own_uids,
+        processes: processes.count(),
+        own_uids: processes.own_uids(),
         containers_left: left,
-        image_digest: String::new(),
+        image_digest: image,
         ledger_entries: verification.entries,
         ledger_head: verification.head.to_string(),
         duration_ms: 0,
         directory: None,
     })
-}
-
-/// The throw-away directory.
-struct Home {
-    dir: Option<tempfile::TempDir>,
-    path: PathBuf,
-}
-
-impl Home {
-    fn new(keep: bool) -> Result<Self, file::Error> {
-        let base = std::env::temp_dir();
-        let dir = tempfile::Builder::new()
-            .prefix("harness-demo-")
-            .tempdir()
-            .map_err(file::failed("create", &base))?;
-        // Services with their own uids pass through it.
-        let mode = fs::Permissions::from_mode(0o711);
-        fs::set_permissions(dir.path(), mode).map_err(file::failed("change the mode of", &base))?;
-        let path = dir.path().to_owned();
-        Ok(match keep {
-            true => Self { dir: None, path: dir.keep() },
-            false => Self { dir: Some(dir), path },
-        })
-    }
-
-    fn path(&self) -> &Path {
-        &self.path
-    }
-
-    fn close(self) -> Result<(), file::Error> {
-        match self.dir {
-            Some(dir) => dir.close().map_err(file::failed("remove", &self.path)),
-            None => Ok(()),
-        }
-    }
 }

@@ -281,15 +281,17 @@ impl Mesh {
     }
 
     async fn try_start(&mut self) -> Result<Ready, Error> {
-        for service in Service::ALL {
-            if !self.processes.contains_key(&service) {
-                self.spawn(service).await?;
-            }
-        }
         let until = Instant::now() + READY_LIMIT;
-        for service in START_ORDER {
-            (self.progress)(&format!("waiting for {service}"));
-            self.await_ready(service, until).await?;
+        for wave in START_ORDER {
+            for service in wave {
+                if !self.processes.contains_key(service) {
+                    self.spawn(*service).await?;
+                }
+            }
+            for service in wave {
+                (self.progress)(&format!("waiting for {service}"));
+                self.await_ready(*service, until).await?;
+            }
         }
         self.ready()
     }
@@ -332,13 +334,10 @@ impl Mesh {
     }
 }
 
-/// The ledger first: others are not ready without it.
-const START_ORDER: [Service; 5] = [
-    Service::AuditSvc,
-    Service::ModelSvc,
-    Service::SandboxSvc,
-    Service::AgentSvc,
-    Service::Gateway,
+/// The ledger first: nobody else is ready without it.
+const START_ORDER: [&[Service]; 2] = [
+    &[Service::AuditSvc],
+    &[Service::ModelSvc, Service::SandboxSvc, Service::AgentSvc, Service::Gateway],
 ];
 const STOP_ORDER: [&[Service]; 4] = [
     &[Service::Gateway],

@@ -14,7 +14,7 @@ use crate::{
 mod interrupt;
 mod report;
 
-pub(crate) use interrupt::interrupted;
+pub(crate) use interrupt::Interrupts;
 pub(crate) use report::ended;
 
 use report::paused;
@@ -133,7 +133,9 @@ pub(crate) async fn run(args: RunArgs) -> Result<Exit, Error> {
     let beginning = wish.beginning(&target, &prompt, on_disconnect)?;
     let mut session = Session::begin(target.connect().await?, beginning).await?;
     output::progress(&format!("session {}", session.id()));
-    follow(&mut session, asks, &target, json).await.map(Follow::exit)
+    let exit = follow(&mut session, asks, &target, json).await;
+    session.leave().await;
+    exit
 }
 
 pub(crate) async fn resume(args: ResumeArgs) -> Result<Exit, Error> {
@@ -152,7 +154,9 @@ pub(crate) async fn resume(args: ResumeArgs) -> Result<Exit, Error> {
         output::say(&ask.render());
         settle(&mut session, &ask, decision).await?;
     }
-    follow(&mut session, Asks::Pause, &target, json).await.map(Follow::exit)
+    let exit = follow(&mut session, Asks::Pause, &target, json).await;
+    session.leave().await;
+    exit
 }
 
 impl Wish {
@@ -194,26 +198,18 @@ impl Wish {
     }
 }
 
-/// How following a run ended.
-struct Follow(Exit);
-
-impl Follow {
-    fn exit(self) -> Exit {
-        self.0
-    }
-}
-
 async fn follow(
     session: &mut Session,
     asks: Asks,
     target: &Target,
     json: bool,
-) -> Result<Follow, Error> {
+) -> Result<Exit, Error> {
     let mut canceled = false;
+    let mut interrupts = Interrupts::listen()?;
     loop {
         let step = tokio::select! {
             step = session.next() => step?,
-            () = interrupted(), if !canceled => {
+            () = interrupts.next(), if !canceled => {
                 canceled = true;
                 output::progress("canceling the run");
                 session.cancel().await?;
@@ -229,11 +225,11 @@ async fn follow(
             (Step::Event { old: true, .. }, _) => {}
             (Step::Ask(ask), Asks::Pause) => {
                 output::say(&ask.render());
-                return Ok(Follow(paused(session, &ask, target, json)?));
+                return Ok(paused(session, &ask, target, json)?);
             }
             (Step::Ask(ask), Asks::Allow) => settle(session, &ask, Decision::Allow).await?,
             (Step::Ask(ask), Asks::Deny) => settle(session, &ask, Decision::Deny).await?,
-            (Step::Ended(end), _) => return Ok(Follow(ended(session, &end, json)?)),
+            (Step::Ended(end), _) => return Ok(ended(session, &end, json)?),
         }
     }
 }

@@ -75,6 +75,8 @@ pub struct Session {
     /// Events up to here were there before this client.
     old: Option<u64>,
     waiting: VecDeque<Ask>,
+    /// Read already, to learn whose events they are.
+    first: Option<SessionEvent>,
     prompt: Option<BoxFuture<'static, Result<PromptAnswer, CallError>>>,
     answer: Option<PromptAnswer>,
     stopped: Option<AgentStopped>,
@@ -127,7 +129,7 @@ impl Session {
             let event = session.transcript.reopen(ask)?;
             session.waiting.extend(Ask::of(&event));
         }
-        session.note(&first)?;
+        session.first = Some(first);
         Ok(session)
     }
 
@@ -138,6 +140,7 @@ impl Session {
             transcript,
             old,
             waiting: VecDeque::new(),
+            first: None,
             prompt: None,
             answer: None,
             stopped: None,
@@ -171,6 +174,9 @@ impl Session {
 
     /// The next thing that happens. Cancel safe.
     pub async fn next(&mut self) -> Result<Step, Error> {
+        if let Some(sent) = self.first.take() {
+            return self.told(&sent);
+        }
         loop {
             while let Some(ask) = self.waiting.pop_front() {
                 if self.transcript.is_open(ask.permission_id) {
@@ -183,10 +189,7 @@ impl Session {
             let until = self.pair_until.unwrap_or_else(|| Instant::now() + PAIR_LIMIT);
             tokio::select! {
                 sent = self.events.next() => match sent {
-                    Some(sent) => {
-                        let (event, old) = self.note(&sent)?;
-                        return Ok(Step::Event { event, text: sent.event.get().to_owned(), old });
-                    }
+                    Some(sent) => return self.told(&sent),
                     None => return Err(self.lost().await),
                 },
                 answer = answered(&mut self.prompt), if self.prompt.is_some() => {
@@ -246,7 +249,7 @@ impl Session {
     }
 
     /// Checks an event and keeps what the end will be made of.
-    fn note(&mut self, sent: &SessionEvent) -> Result<(Event, bool), Error> {
+    fn told(&mut self, sent: &SessionEvent) -> Result<Step, Error> {
         let event = self.transcript.admit(sent)?;
         let old = self.old.is_some_and(|through| sent.seq.get() <= through);
         match &event.data {
@@ -274,7 +277,7 @@ impl Session {
             }
             _ => {}
         }
-        Ok((event, old))
+        Ok(Step::Event { event, text: sent.event.get().to_owned(), old })
     }
 
     /// The end, once both of its signs are here. A client that attached has only one to wait for.

@@ -6,7 +6,7 @@ use crate::{
     error::Exit,
     mesh::{self, Isolation, Mesh, Options},
     output,
-    run::interrupted,
+    run::Interrupts,
 };
 
 const EXAMPLES: &str = "\
@@ -62,13 +62,14 @@ pub(crate) async fn up(args: Args) -> Result<Exit, Error> {
         progress: output::progress,
         ..Options::new(mesh::beside_this_program()?)
     };
+    let mut interrupts = Interrupts::listen()?;
     let mut mesh = Mesh::create(&state, &options)?;
     if mesh.isolation() == Isolation::OneUid {
         output::progress("warning: all services run under one uid; run as root to keep them apart");
     }
     let ready = tokio::select! {
         ready = mesh.start() => ready?,
-        () = interrupted() => return end(mesh).await,
+        () = interrupts.next() => return end(mesh, interrupts).await,
     };
     output::document("ready", &ready)?;
     tokio::select! {
@@ -76,16 +77,16 @@ pub(crate) async fn up(args: Args) -> Result<Exit, Error> {
             mesh.stop().await?;
             Err(died.into())
         }
-        () = interrupted() => end(mesh).await,
+        () = interrupts.next() => end(mesh, interrupts).await,
     }
 }
 
 /// In order; a second signal ends it at once, because dropping a mesh does.
-async fn end(mut mesh: Mesh) -> Result<Exit, Error> {
+async fn end(mut mesh: Mesh, mut interrupts: Interrupts) -> Result<Exit, Error> {
     output::progress("stopping");
     tokio::select! {
         stopped = mesh.stop() => stopped?,
-        () = interrupted() => output::progress("stopping at once"),
+        () = interrupts.next() => output::progress("stopping at once"),
     }
     Ok(Exit::Done)
 }

@@ -1,6 +1,6 @@
 //! The built program against a gateway that is played here: what it answers, what it never answers, and what it does
 //! when the gateway contradicts itself.
-#![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "helpers of tests fail as tests do")]
 
 use std::{collections::BTreeSet, fs, path::Path, process::Stdio};
 
@@ -166,7 +166,7 @@ impl Gateway {
                 }
                 "session/new" => gateway.answer(&id, json!({"sessionId": session()})).await,
                 "session/prompt" if play == Play::SendsNonsense => {
-                    gateway.text("{\"jsonrpc\":".to_owned()).await
+                    gateway.text("{\"jsonrpc\":".to_owned()).await;
                 }
                 "session/prompt" => {
                     prompt = Some(id);

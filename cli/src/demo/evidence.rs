@@ -238,3 +238,6 @@ pub(crate) fn secret_in_files(scene: &Scene) -> Observed {
         });
     Observed::that("no secret in databases and logs", seen)
 }
+
+#[cfg(test)]
+mod tests;

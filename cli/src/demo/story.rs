@@ -64,6 +64,8 @@ pub(crate) struct First {
     pub(crate) approvals: Vec<String>,
     /// Rounds in which all services were killed and started between an ask and its answer.
     pub(crate) restarts: usize,
+    /// The image that the approved plan of the command names.
+    pub(crate) image: String,
     /// The events as the client received them.
     pub(crate) transcript: Vec<String>,
     pub(crate) unchanged: Result<(), String>,
@@ -98,6 +100,7 @@ impl<'a> Story<'a> {
         let before = Tree::of(&self.scene.workspace())?;
         let mut approvals = Vec::new();
         let mut unchanged = Ok(());
+        let mut image = String::new();
         let mut told = Told::of(self.begin(FIRST).await?);
         for _ in 0..2 {
             let ask = told.ask().await?;
@@ -105,6 +108,9 @@ impl<'a> Story<'a> {
             told = self.interrupt(told, &ask).await?;
             unchanged = unchanged.and(before.same_as(&Tree::of(&self.scene.workspace())?));
             told.allow(&ask).await?;
+            if let Some(named) = ask.plan.get("image").and_then(|image| image.as_str()) {
+                named.clone_into(&mut image);
+            }
             approvals.push(ask.action);
         }
         told.end().await?;
@@ -117,7 +123,15 @@ impl<'a> Story<'a> {
             }
         });
         let (session, transcript) = told.close().await;
-        Ok(First { session, approvals, restarts: self.restarts, transcript, unchanged, imported })
+        Ok(First {
+            session,
+            approvals,
+            restarts: self.restarts,
+            image,
+            transcript,
+            unchanged,
+            imported,
+        })
     }
 
     pub(crate) async fn second(&mut self) -> Result<Second, Error> {

@@ -54,6 +54,11 @@ impl Explain for Error {
 
     fn advice(&self) -> String {
         match self {
+            Self::Unreachable { source, .. }
+                if source.kind() == io::ErrorKind::PermissionDenied =>
+            {
+                "run as root, or join the group that owns the socket"
+            }
             Self::Unreachable { .. } => "start Docker, or name its socket with --engine-socket",
             Self::Silent { .. } | Self::Status { .. } | Self::Answer { .. } => {
                 "restart the engine and look at its log"

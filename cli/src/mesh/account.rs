@@ -80,9 +80,11 @@ pub(crate) fn command(
     command.args(["--pdeathsig", "KILL", "--no-new-privs"]);
     if let Some(Owner { uid, gid }) = isolation.owner(service) {
         let (groups, caps) = match service {
-            Service::SandboxSvc => {
-                (vec!["--groups".to_owned(), engine_gid(engine)?.to_string()], SANDBOX_CAPS)
-            }
+            Service::SandboxSvc => match engine_gid(engine)? {
+                // Root's own group would open more than the socket, and passing permissions it has anyway.
+                0 => (vec!["--clear-groups".to_owned()], SANDBOX_CAPS),
+                gid => (vec!["--groups".to_owned(), gid.to_string()], SANDBOX_CAPS),
+            },
             Service::Gateway | Service::AgentSvc | Service::ModelSvc | Service::AuditSvc => {
                 (vec!["--clear-groups".to_owned()], "-all")
             }
@@ -106,10 +108,15 @@ pub(crate) fn engine_gid(socket: &Path) -> Result<u32, Error> {
 
 /// What keeps other uids from reading and running `path`: the file itself, or a directory above it.
 pub(crate) fn closed_to_others(path: &Path) -> Result<Option<PathBuf>, file::Error> {
-    if mode(path)? & 0o005 != 0o005 {
-        return Ok(Some(path.to_owned()));
+    match runs_for_others(path)? {
+        true => closed_above(path),
+        false => Ok(Some(path.to_owned())),
     }
-    closed_above(path)
+}
+
+/// Whether other uids may read and run this file, once they reach it.
+pub(crate) fn runs_for_others(path: &Path) -> Result<bool, file::Error> {
+    Ok(mode(path)? & 0o005 == 0o005)
 }
 
 /// The nearest directory above `path` that other uids can not pass.
@@ -149,7 +156,7 @@ mod tests {
     fn only_the_sandbox_service_keeps_capabilities_and_a_group() {
         for service in Service::ALL {
             let words = words(service, Isolation::OwnUids);
-            let keeps = words.contains("+sys_admin") && words.contains("--groups ");
+            let keeps = words.contains("+sys_admin");
             let nothing =
                 words.contains("--bounding-set -all --") && words.contains("--clear-groups");
             assert_eq!(

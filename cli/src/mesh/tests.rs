@@ -1,3 +1,4 @@
+//! What a mesh writes, refuses and takes up again, without starting a process.
 use std::{
     fs,
     os::unix::fs::{MetadataExt as _, PermissionsExt as _},
@@ -162,13 +163,13 @@ fn a_directory_of_something_else_or_in_use_is_refused() {
 #[tokio::test]
 async fn a_service_that_ends_is_named_with_its_words_and_the_others_are_ended() {
     let home = tempfile::tempdir().unwrap();
-    let script = r#"case $0 in */gateway) echo "harness-gateway: no tokens file; make one" >&2; exit 2;; *) exec sleep 600;; esac"#;
+    let script = r#"case $0 in */audit-svc) echo "harness-audit-svc: no room; make some" >&2; exit 2;; *) exec sleep 600;; esac"#;
     let mut mesh =
         Mesh::create(&home.path().join("state"), &programs(home.path(), script)).unwrap();
     let error = mesh.start().await.unwrap_err();
-    let said = " (harness-gateway: no tokens file; make one)";
+    let said = " (harness-audit-svc: no room; make some)";
     assert!(
-        matches!(&error, Error::Died { service: "gateway", said: s, .. } if s == said),
+        matches!(&error, Error::Died { service: "audit-svc", said: s, .. } if s == said),
         "{error}"
     );
     assert!(Service::ALL.iter().all(|service| mesh.pid(*service).is_none()));

@@ -1,3 +1,4 @@
+//! What an authority issues, and what it refuses to overwrite.
 use std::os::unix::fs::PermissionsExt as _;
 
 use super::*;

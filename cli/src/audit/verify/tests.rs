@@ -1,3 +1,4 @@
+//! Ledgers that were tampered with, cut short or never whole: what the verifier says of each.
 use ledger::{Envelope, Frontier, leaf_hash, payload_commit};
 
 use super::*;

@@ -1,3 +1,4 @@
+//! Streams of events that break a rule of the dialect.
 use std::collections::BTreeSet;
 
 use acp::RawValue;
