@@ -1,6 +1,8 @@
 //! Holds the dependency table of docs/ARCHITECTURE.md in both directions: what a crate may link, and that a row
 //! which no longer applies goes. It reads `cargo tree` and the manifests; it never looks at code.
 
+#![expect(clippy::expect_used, reason = "a test fails by panicking")]
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
 
@@ -14,9 +16,17 @@ struct Capability {
 }
 
 const CAPABILITIES: &[Capability] = &[
-    Capability { krate: "bollard", holders: &["sandbox-svc"], why: "the engine's socket is root on its host" },
+    Capability {
+        krate: "bollard",
+        holders: &["sandbox-svc"],
+        why: "the engine's socket is root on its host",
+    },
     Capability { krate: "reqwest", holders: &["model-svc"], why: "one way out to the internet" },
-    Capability { krate: "secrecy", holders: &["model-svc"], why: "one holder of third-party credentials" },
+    Capability {
+        krate: "secrecy",
+        holders: &["model-svc"],
+        why: "one holder of third-party credentials",
+    },
     Capability {
         krate: "sqlx",
         holders: &["agent-svc", "sandbox-svc", "model-svc", "audit-svc"],
@@ -28,20 +38,42 @@ const CAPABILITIES: &[Capability] = &[
         why: "the only face to people",
     },
     Capability { krate: "rcgen", holders: &["harness"], why: "no service mints identities" },
-    Capability { krate: "ledger", holders: &["audit-svc", "harness"], why: "one keeper, one verifier" },
-    Capability { krate: "kernel", holders: &["agent-svc"], why: "one process decides what a run does next" },
+    Capability {
+        krate: "ledger",
+        holders: &["audit-svc", "harness"],
+        why: "one keeper, one verifier",
+    },
+    Capability {
+        krate: "kernel",
+        holders: &["agent-svc"],
+        why: "one process decides what a run does next",
+    },
     Capability {
         krate: "manifest",
         holders: &["gateway", "agent-svc", "sandbox-svc", "model-svc", "harness"],
         why: "the ledger knows no policy",
     },
-    Capability { krate: "acp", holders: &["gateway", "harness"], why: "people's dialect ends at the gateway" },
+    Capability {
+        krate: "acp",
+        holders: &["gateway", "harness"],
+        why: "people's dialect ends at the gateway",
+    },
 ];
 
 /// Crates that decide and never act, and what they must not reach.
 const PURE: [&str; 5] = ["kernel", "ledger", "event", "manifest", "receipt"];
-const EFFECTFUL: [&str; 10] =
-    ["tokio", "tonic", "hyper", "mio", "socket2", "rustls", "sqlx-core", "reqwest", "proto", "transport"];
+const EFFECTFUL: [&str; 10] = [
+    "tokio",
+    "tonic",
+    "hyper",
+    "mio",
+    "socket2",
+    "rustls",
+    "sqlx-core",
+    "reqwest",
+    "proto",
+    "transport",
+];
 
 /// Who may call whom: the client stubs that each service asks `proto` for, and the one server stub it has.
 const CALLS: [(&str, &[&str]); 5] = [
@@ -81,7 +113,12 @@ fn pure_crates_reach_nothing_that_acts() {
     let mut faults = Vec::new();
     for krate in PURE {
         let reached = reaches(krate);
-        faults.extend(EFFECTFUL.iter().filter(|name| reached.contains(**name)).map(|name| format!("{krate} reaches {name}")));
+        faults.extend(
+            EFFECTFUL
+                .iter()
+                .filter(|name| reached.contains(**name))
+                .map(|name| format!("{krate} reaches {name}")),
+        );
     }
     assert_eq!(faults, Vec::<String>::new());
 }
@@ -91,10 +128,17 @@ fn kernel_and_ledger_stay_without_std() {
     for root in ["agent-svc/kernel/src", "audit-svc/ledger/src"] {
         let root = workspace().join(root);
         let lib = std::fs::read_to_string(root.join("lib.rs")).expect("lib.rs is readable");
-        assert!(lib.contains("#![no_std]") || lib.contains("#![cfg_attr(not(test), no_std)]"), "{root:?}");
+        assert!(
+            lib.contains("#![no_std]") || lib.contains("#![cfg_attr(not(test), no_std)]"),
+            "{root:?}"
+        );
         for file in std::fs::read_dir(&root).expect("the folder is readable") {
-            let text = std::fs::read_to_string(file.expect("an entry").path()).expect("a source file");
-            assert!(!text.lines().any(|line| line.trim_start().starts_with("extern crate std")), "{root:?}");
+            let text =
+                std::fs::read_to_string(file.expect("an entry").path()).expect("a source file");
+            assert!(
+                !text.lines().any(|line| line.trim_start().starts_with("extern crate std")),
+                "{root:?}"
+            );
         }
     }
 }
@@ -105,7 +149,10 @@ fn services_meet_only_on_the_wire() {
     for krate in ours().into_iter().filter(|krate| krate != "e2e") {
         let reached = reaches(&krate);
         faults.extend(
-            SERVICES.iter().filter(|name| reached.contains(**name)).map(|name| format!("{krate} links the service {name}")),
+            SERVICES
+                .iter()
+                .filter(|name| reached.contains(**name))
+                .map(|name| format!("{krate} links the service {name}")),
         );
     }
     assert_eq!(faults, Vec::<String>::new());
@@ -116,9 +163,12 @@ fn each_service_names_only_the_calls_it_makes() {
     let asked = proto_features();
     let wanted: BTreeMap<String, BTreeSet<String>> = CALLS
         .iter()
-        .map(|(service, features)| ((*service).to_owned(), features.iter().map(|name| (*name).to_owned()).collect()))
+        .map(|(service, features)| {
+            ((*service).to_owned(), features.iter().map(|name| (*name).to_owned()).collect())
+        })
         .collect();
-    let services: BTreeMap<_, _> = asked.into_iter().filter(|(krate, _)| SERVICES.contains(&krate.as_str())).collect();
+    let services: BTreeMap<_, _> =
+        asked.into_iter().filter(|(krate, _)| SERVICES.contains(&krate.as_str())).collect();
     assert_eq!(services, wanted);
 }
 
@@ -126,7 +176,9 @@ fn each_service_names_only_the_calls_it_makes() {
 fn axum_is_named_by_the_gateway_alone() {
     let named: Vec<String> = packages()
         .into_iter()
-        .filter(|package| dependencies(package, None).any(|dependency| dependency["name"] == "axum"))
+        .filter(|package| {
+            dependencies(package, None).any(|dependency| dependency["name"] == "axum")
+        })
         .map(|package| name(&package))
         .collect();
     assert_eq!(named, ["gateway"]);
@@ -143,7 +195,17 @@ fn one_crypto_provider_in_the_whole_tree() {
 fn reaches(krate: &str) -> BTreeSet<String> {
     let output = Command::new(env!("CARGO"))
         .current_dir(workspace())
-        .args(["tree", "--locked", "--offline", "--prefix", "none", "--edges", "normal,build", "--package", krate])
+        .args([
+            "tree",
+            "--locked",
+            "--offline",
+            "--prefix",
+            "none",
+            "--edges",
+            "normal,build",
+            "--package",
+            krate,
+        ])
         // acp's client is a feature; a service that turned `transport/issue` on would show it by itself.
         .args(if krate == "acp" { ["--all-features"].as_slice() } else { &[] })
         .output()
@@ -162,16 +224,21 @@ fn proto_features() -> BTreeMap<String, BTreeSet<String>> {
     packages()
         .iter()
         .filter_map(|package| {
-            let proto = dependencies(package, None).find(|dependency| dependency["name"] == "proto")?;
+            let proto =
+                dependencies(package, None).find(|dependency| dependency["name"] == "proto")?;
             let features = proto["features"].as_array().expect("features").iter();
-            let features = features.map(|feature| feature.as_str().expect("a name").to_owned()).collect();
+            let features =
+                features.map(|feature| feature.as_str().expect("a name").to_owned()).collect();
             Some((name(package), features))
         })
         .collect()
 }
 
 /// The dependencies of one kind: `None` is normal, `Some("dev")` and `Some("build")` the others.
-fn dependencies<'a>(package: &'a serde_json::Value, kind: Option<&'a str>) -> impl Iterator<Item = &'a serde_json::Value> {
+fn dependencies<'a>(
+    package: &'a serde_json::Value,
+    kind: Option<&'a str>,
+) -> impl Iterator<Item = &'a serde_json::Value> {
     let all = package["dependencies"].as_array().expect("dependencies").iter();
     all.filter(move |dependency| dependency["kind"].as_str() == kind)
 }
@@ -191,10 +258,13 @@ fn packages() -> Vec<serde_json::Value> {
         .output()
         .expect("cargo runs");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let metadata: serde_json::Value = serde_json::from_slice(&output.stdout).expect("cargo prints JSON");
+    let metadata: serde_json::Value =
+        serde_json::from_slice(&output.stdout).expect("cargo prints JSON");
     metadata["packages"].as_array().expect("packages").clone()
 }
 
 fn workspace() -> &'static std::path::Path {
-    std::path::Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the package sits in the workspace")
+    std::path::Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .expect("the package sits in the workspace")
 }

@@ -1,6 +1,8 @@
 //! House rules that text alone shows: the five files of a service, short files that say what they decide, and an
 //! errors page that lists exactly the reasons the code can give. It never judges what code does.
 
+#![expect(clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
@@ -43,32 +45,60 @@ fn every_file_says_what_it_decides_and_stays_short() {
 #[test]
 fn no_test_is_skipped() {
     let marker = concat!("#[", "ignore");
-    let found: Vec<String> = sources().iter().filter(|path| read(path).contains(marker)).map(|path| shown(path)).collect();
+    let found: Vec<String> = sources()
+        .iter()
+        .filter(|path| read(path).contains(marker))
+        .map(|path| shown(path))
+        .collect();
     assert_eq!(found, Vec::<String>::new());
 }
 
 #[test]
 fn the_errors_page_lists_exactly_the_reasons_in_the_code() {
     let page = read(&workspace().join("docs/errors.md"));
-    let listed: BTreeSet<String> =
-        page.lines().filter_map(|line| line.strip_prefix("| `")?.split_once('`')).map(|(reason, _)| reason.to_owned()).collect();
-    let given: BTreeSet<String> = sources().iter().filter(|path| is_product(path)).flat_map(|path| reasons(&product(path))).collect();
+    let listed: BTreeSet<String> = page
+        .lines()
+        .filter_map(|line| line.strip_prefix("| `")?.split_once('`'))
+        .map(|(reason, _)| reason.to_owned())
+        .collect();
+    let given: BTreeSet<String> = sources()
+        .iter()
+        .filter(|path| is_product(path))
+        .flat_map(|path| reasons(&product(path)))
+        .collect();
     let missing: Vec<_> = given.difference(&listed).collect();
     let stale: Vec<_> = listed.difference(&given).collect();
-    assert_eq!((missing, stale), (Vec::new(), Vec::new()), "(reasons the page lacks, reasons the code no longer gives)");
+    assert_eq!(
+        (missing, stale),
+        (Vec::new(), Vec::new()),
+        "(reasons the page lacks, reasons the code no longer gives)"
+    );
 }
 
 /// Literals that look like reasons and are none.
-const NOT_REASONS: &[&str] =
-    &["HARNESS_", "SCMP_", "CAP_", "NO_COLOR", "BEGIN_", "RUST_LOG", "CARGO_PKG_VERSION", "OUT_DIR", "OMP_NUM_THREADS"];
+const NOT_REASONS: &[&str] = &[
+    "HARNESS_",
+    "SCMP_",
+    "CAP_",
+    "NO_COLOR",
+    "BEGIN_",
+    "RUST_LOG",
+    "CARGO_PKG_VERSION",
+    "OUT_DIR",
+    "OMP_NUM_THREADS",
+];
 
 /// Every string literal of the shape `WORD_WORD`: the only literals of that shape are reasons.
 fn reasons(text: &str) -> BTreeSet<String> {
     text.split('"')
         .skip(1)
         .step_by(2)
-        .filter(|literal| literal.contains('_') && !literal.starts_with('_') && !literal.ends_with('_'))
-        .filter(|literal| literal.chars().all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_'))
+        .filter(|literal| {
+            literal.contains('_') && !literal.starts_with('_') && !literal.ends_with('_')
+        })
+        .filter(|literal| {
+            literal.chars().all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_')
+        })
         .filter(|literal| !NOT_REASONS.iter().any(|prefix| literal.starts_with(prefix)))
         .map(str::to_owned)
         .collect()
@@ -78,19 +108,26 @@ fn reasons(text: &str) -> BTreeSet<String> {
 fn product(path: &Path) -> String {
     let text = read(path);
     let code = text.split("#[cfg(test)]").next().unwrap_or_default();
-    code.lines().filter(|line| !line.trim_start().starts_with("//")).map(|line| line.replace("'\"'", "' '") + "\n").collect()
+    code.lines()
+        .filter(|line| !line.trim_start().starts_with("//"))
+        .map(|line| line.replace("'\"'", "' '") + "\n")
+        .collect()
 }
 
 fn is_product(path: &Path) -> bool {
     let shown = shown(path);
-    shown.contains("/src/") && !shown.ends_with("tests.rs") && !shown.contains("/tests/") && !shown.starts_with("tests/")
+    shown.contains("/src/")
+        && !shown.ends_with("tests.rs")
+        && !shown.contains("/tests/")
+        && !shown.starts_with("tests/")
 }
 
 fn sources() -> Vec<PathBuf> {
     fn walk(folder: &Path, found: &mut Vec<PathBuf>) {
         for entry in std::fs::read_dir(folder).expect("a readable folder") {
             let path = entry.expect("an entry").path();
-            let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default().to_owned();
+            let name =
+                path.file_name().and_then(|name| name.to_str()).unwrap_or_default().to_owned();
             if path.is_dir() && name != "target" && !name.starts_with('.') {
                 walk(&path, found);
             } else if name.ends_with(".rs") {
@@ -105,7 +142,8 @@ fn sources() -> Vec<PathBuf> {
 }
 
 fn read(path: &Path) -> String {
-    std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{} is not readable: {error}", path.display()))
+    std::fs::read_to_string(path)
+        .unwrap_or_else(|error| panic!("{} is not readable: {error}", path.display()))
 }
 
 fn shown(path: &Path) -> String {

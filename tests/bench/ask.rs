@@ -32,8 +32,10 @@ pub(crate) async fn measure(rounds: u32) -> Result<Figure> {
     let impostor = Impostor::enter(&rig, "allowed")?;
     impostor.fence().await?;
     impostor.open().await?;
-    let gateway = rig.identity(&Subject::Service { service: Service::Gateway, instance: "bench".to_owned() })?;
-    let ledger = transport::channel::connect(&gateway, &rig.endpoint(Service::AuditSvc)?, Service::AuditSvc);
+    let gateway = rig
+        .identity(&Subject::Service { service: Service::Gateway, instance: "bench".to_owned() })?;
+    let ledger =
+        transport::channel::connect(&gateway, &rig.endpoint(Service::AuditSvc)?, Service::AuditSvc);
     let (mut ours, mut theirs) = (Vec::new(), Vec::new());
     for round in 0..=rounds {
         let our = whole(&rig).await?;
@@ -76,8 +78,12 @@ async fn start(impostor: &Impostor) -> Result<Duration> {
         after_output_offset: 0,
     };
     let began = Instant::now();
-    let mut stream =
-        impostor.client.clone().execute(transport::deadline::request(request, e2e::PATIENCE)).await?.into_inner();
+    let mut stream = impostor
+        .client
+        .clone()
+        .execute(transport::deadline::request(request, e2e::PATIENCE))
+        .await?
+        .into_inner();
     let mut took = None;
     while let Some(message) = stream.message().await? {
         if let Some(Message::Started(_)) = message.message {
@@ -93,7 +99,11 @@ async fn round_trip(impostor: &Impostor) -> Result<Duration> {
         owner: Some(impostor.owner()),
         call_id: CallId::new().to_string(),
     };
-    impostor.client.clone().get_execution(transport::deadline::request(request, e2e::PATIENCE)).await?;
+    impostor
+        .client
+        .clone()
+        .get_execution(transport::deadline::request(request, e2e::PATIENCE))
+        .await?;
     Ok(began.elapsed())
 }
 
@@ -124,7 +134,8 @@ async fn acknowledgement(ledger: &PeerChannel) -> Result<Duration> {
         ..NewEntry::default()
     };
     let began = Instant::now();
-    let request = transport::deadline::request(AppendRequest { entries: vec![entry] }, e2e::PATIENCE);
+    let request =
+        transport::deadline::request(AppendRequest { entries: vec![entry] }, e2e::PATIENCE);
     AuditServiceClient::new(ledger.clone()).append(request).await?;
     Ok(began.elapsed())
 }

@@ -35,7 +35,9 @@ async fn governed(impostor: &Impostor) -> Result<Duration> {
     let call = CallId::new();
     let arguments = json!({"argv": ["true"]});
     let (_, bytes) = impostor.planned(call, "process.exec", &arguments).await?;
-    let outcome = impostor.execute(call, "process.exec", &arguments, receipt::plan_digest(&bytes), None).await?;
+    let outcome = impostor
+        .execute(call, "process.exec", &arguments, receipt::plan_digest(&bytes), None)
+        .await?;
     ensure!(outcome == Outcome::Exited(0), "{outcome:?}");
     Ok(started.elapsed())
 }
@@ -44,8 +46,24 @@ fn bare(image: &str) -> Result<Duration> {
     let started = Instant::now();
     let status = Command::new("docker")
         .args(["run", "--rm", "--init", "--network", "none", "--read-only", "--cap-drop", "ALL"])
-        .args(["--security-opt", "no-new-privileges=true", "--pids-limit", "128", "--memory", "512m"])
-        .args(["--memory-swap", "512m", "--cpus", "1", "--log-driver", "none", "--user", "21003:21003"])
+        .args([
+            "--security-opt",
+            "no-new-privileges=true",
+            "--pids-limit",
+            "128",
+            "--memory",
+            "512m",
+        ])
+        .args([
+            "--memory-swap",
+            "512m",
+            "--cpus",
+            "1",
+            "--log-driver",
+            "none",
+            "--user",
+            "21003:21003",
+        ])
         .args(["--tmpfs", "/tmp:rw,noexec,nosuid,nodev,size=64m,nr_inodes=4096", "--ipc", "none"])
         .args(["--ulimit", "core=0:0", "--workdir", "/tmp", "--entrypoint", "true", image])
         .status()?;

@@ -26,7 +26,13 @@ struct Yardstick {
 }
 
 impl Figure {
-    pub(crate) fn new(name: &'static str, ours: &[Duration], what: &'static str, theirs: &[Duration], goal: f64) -> Self {
+    pub(crate) fn new(
+        name: &'static str,
+        ours: &[Duration],
+        what: &'static str,
+        theirs: &[Duration],
+        goal: f64,
+    ) -> Self {
         let (median, p99) = (quantile(ours, 0.5), quantile(ours, 0.99));
         let beside = Yardstick { what, median: quantile(theirs, 0.5), p99: quantile(theirs, 0.99) };
         let ratio = median / beside.median;
@@ -39,7 +45,11 @@ fn quantile(samples: &[Duration], share: f64) -> f64 {
     let mut millis: Vec<f64> = samples.iter().map(|sample| sample.as_secs_f64() * 1e3).collect();
     millis.sort_by(f64::total_cmp);
     let last = millis.len().saturating_sub(1);
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "an index within the samples")]
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "an index within the samples"
+    )]
     let index = (last as f64 * share).ceil() as usize;
     millis.get(index.min(last)).copied().unwrap_or(f64::NAN)
 }

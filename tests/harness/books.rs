@@ -42,7 +42,8 @@ impl Books {
 
     /// Everything about one session, from every writer.
     pub async fn session(&self, session: SessionId) -> Result<Vec<Line>> {
-        self.query(QueryRequest { session_id: session.to_string(), ..QueryRequest::default() }).await
+        self.query(QueryRequest { session_id: session.to_string(), ..QueryRequest::default() })
+            .await
     }
 
     /// One writer's entries about one session.
@@ -55,7 +56,8 @@ impl Books {
         let mut lines = Vec::new();
         loop {
             let call = transport::deadline::request(request.clone(), crate::PATIENCE);
-            let page: Vec<Stored> = self.client.clone().query(call).await?.into_inner().try_collect().await?;
+            let page: Vec<Stored> =
+                self.client.clone().query(call).await?.into_inner().try_collect().await?;
             let Some(last) = page.last() else { return Ok(lines) };
             request.after_log_index = Some(last.log_index);
             for stored in page {

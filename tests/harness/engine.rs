@@ -12,10 +12,18 @@ pub struct Engine(());
 impl Engine {
     /// The id of the sandbox image, made when it is not there.
     pub fn image() -> Result<String> {
-        let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("the workspace")?;
-        let made = Command::new(root.join("deploy/images/mkimg-busybox.sh")).output().context("mkimg-busybox.sh")?;
+        let root =
+            std::path::Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("the workspace")?;
+        let made = Command::new(root.join("deploy/images/mkimg-busybox.sh"))
+            .output()
+            .context("mkimg-busybox.sh")?;
         ensure!(made.status.success(), "no image: {}", String::from_utf8_lossy(&made.stderr));
-        let image = String::from_utf8(made.stdout)?.lines().last().context("the image's id")?.trim().to_owned();
+        let image = String::from_utf8(made.stdout)?
+            .lines()
+            .last()
+            .context("the image's id")?
+            .trim()
+            .to_owned();
         ensure!(image.starts_with("sha256:"), "not an image id: {image}");
         Ok(image)
     }
@@ -30,6 +38,10 @@ impl Engine {
 
 pub(crate) fn docker(arguments: &[&str]) -> Result<String> {
     let output = Command::new("docker").args(arguments).output().context("docker runs")?;
-    ensure!(output.status.success(), "docker {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    ensure!(
+        output.status.success(),
+        "docker {arguments:?}: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     Ok(String::from_utf8(output.stdout)?)
 }

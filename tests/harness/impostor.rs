@@ -44,14 +44,22 @@ pub struct Impostor {
 impl Impostor {
     /// A new session of the manifest `task`; nothing is fenced yet.
     pub fn enter(rig: &Rig, task: &str) -> Result<Self> {
-        let context = rig.identity(&Subject::Service { service: Service::AgentSvc, instance: "impostor".to_owned() })?;
-        let channel = transport::channel::connect(&context, &rig.endpoint(Service::SandboxSvc)?, Service::SandboxSvc);
+        let context = rig.identity(&Subject::Service {
+            service: Service::AgentSvc,
+            instance: "impostor".to_owned(),
+        })?;
+        let channel = transport::channel::connect(
+            &context,
+            &rig.endpoint(Service::SandboxSvc)?,
+            Service::SandboxSvc,
+        );
         let files = rig.store()?.issue(
             &Subject::Receipts { instance: "suite".to_owned() },
             &harness::pki::Hosts::default(),
             1,
         )?;
-        let file = |name: &str| files.iter().find(|file| file.name == name).context("an issued file");
+        let file =
+            |name: &str| files.iter().find(|file| file.name == name).context("an issued file");
         Ok(Self {
             client: SandboxServiceClient::new(channel),
             session: SessionId::new(),
@@ -64,7 +72,11 @@ impl Impostor {
     }
 
     pub fn owner(&self) -> common::Owner {
-        common::Owner { session_id: self.session.to_string(), node: "impostor".to_owned(), epoch: self.epoch }
+        common::Owner {
+            session_id: self.session.to_string(),
+            node: "impostor".to_owned(),
+            epoch: self.epoch,
+        }
     }
 
     pub fn grant(&self) -> Grant {
@@ -88,7 +100,8 @@ impl Impostor {
     }
 
     pub async fn fence(&self) -> Result<(), Fault> {
-        let signed = self.signer.sign(&self.grant()).map_err(|error| refused(&error.to_string()))?;
+        let signed =
+            self.signer.sign(&self.grant()).map_err(|error| refused(&error.to_string()))?;
         self.fence_with(&signed).await
     }
 
@@ -103,13 +116,27 @@ impl Impostor {
     }
 
     pub async fn open(&self) -> Result<sandbox::OpenEnvironmentResponse, Fault> {
-        let request = sandbox::OpenEnvironmentRequest { owner: Some(self.owner()), run_id: self.run.to_string() };
-        Ok(self.client.clone().open_environment(transport::deadline::request(request, PATIENCE)).await?.into_inner())
+        let request = sandbox::OpenEnvironmentRequest {
+            owner: Some(self.owner()),
+            run_id: self.run.to_string(),
+        };
+        Ok(self
+            .client
+            .clone()
+            .open_environment(transport::deadline::request(request, PATIENCE))
+            .await?
+            .into_inner())
     }
 
     pub async fn close(&self) -> Result<(), Fault> {
-        let request = sandbox::CloseEnvironmentRequest { owner: Some(self.owner()), run_id: self.run.to_string() };
-        self.client.clone().close_environment(transport::deadline::request(request, PATIENCE)).await?;
+        let request = sandbox::CloseEnvironmentRequest {
+            owner: Some(self.owner()),
+            run_id: self.run.to_string(),
+        };
+        self.client
+            .clone()
+            .close_environment(transport::deadline::request(request, PATIENCE))
+            .await?;
         Ok(())
     }
 
@@ -129,14 +156,25 @@ impl Impostor {
             tool: tool.to_owned(),
             arguments: arguments.to_string().into_bytes(),
         };
-        let answer = self.client.clone().plan(transport::deadline::request(request, PATIENCE)).await.map_err(Fault::from)?;
+        let answer = self
+            .client
+            .clone()
+            .plan(transport::deadline::request(request, PATIENCE))
+            .await
+            .map_err(Fault::from)?;
         match answer.into_inner().outcome.context("an outcome")? {
-            sandbox::plan_response::Outcome::Planned(sandbox::Planned { plan, result }) => Ok(Asked::Planned {
-                plan: Box::new(Plan::parse(&plan)?),
-                bytes: plan,
-                result: result.map(|result| serde_json::from_slice(&result.json)).transpose()?,
-            }),
-            sandbox::plan_response::Outcome::Refused(common::Refused { reason, detail: _ }) => Ok(Asked::Refused(reason)),
+            sandbox::plan_response::Outcome::Planned(sandbox::Planned { plan, result }) => {
+                Ok(Asked::Planned {
+                    plan: Box::new(Plan::parse(&plan)?),
+                    bytes: plan,
+                    result: result
+                        .map(|result| serde_json::from_slice(&result.json))
+                        .transpose()?,
+                })
+            }
+            sandbox::plan_response::Outcome::Refused(common::Refused { reason, detail: _ }) => {
+                Ok(Asked::Refused(reason))
+            }
         }
     }
 
@@ -177,7 +215,12 @@ impl Impostor {
             receipt: receipt.map(wire),
             after_output_offset: 0,
         };
-        let mut stream = self.client.clone().execute(transport::deadline::request(request, PATIENCE)).await?.into_inner();
+        let mut stream = self
+            .client
+            .clone()
+            .execute(transport::deadline::request(request, PATIENCE))
+            .await?
+            .into_inner();
         while let Some(message) = stream.message().await? {
             if let Some(sandbox::execute_response::Message::Finished(finished)) = message.message {
                 return Ok(Outcome::read(finished));
@@ -187,7 +230,12 @@ impl Impostor {
     }
 
     /// A plan that must exist.
-    pub async fn planned(&self, call: CallId, tool: &str, arguments: &Value) -> Result<(Plan, Vec<u8>)> {
+    pub async fn planned(
+        &self,
+        call: CallId,
+        tool: &str,
+        arguments: &Value,
+    ) -> Result<(Plan, Vec<u8>)> {
         match self.plan(call, tool, arguments).await? {
             Asked::Planned { plan, bytes, result: _ } => Ok((*plan, bytes)),
             Asked::Refused(reason) => bail!("{tool} was refused: {reason}"),
@@ -214,9 +262,16 @@ fn wire(signed: &Signed) -> common::Signed {
 }
 
 fn refused(message: &str) -> Fault {
-    Fault { code: transport::Code::Internal, reason: "SUITE".to_owned(), message: message.to_owned(), retry_after: None }
+    Fault {
+        code: transport::Code::Internal,
+        reason: "SUITE".to_owned(),
+        message: message.to_owned(),
+        retry_after: None,
+    }
 }
 
 pub(crate) fn now() -> u64 {
-    std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |since| since.as_secs())
+    std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .map_or(0, |since| since.as_secs())
 }

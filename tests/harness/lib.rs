@@ -13,12 +13,13 @@ pub use engine::Engine;
 pub use impostor::{Asked, Impostor, Outcome};
 pub use person::{Ask, Person, Prompted, Seen};
 pub use rig::{Rig, Spec, programs};
-pub use sample::{manifest, script, Manifest, Turn};
+pub use sample::{Manifest, Turn, manifest, script};
 
 /// Everything that a test waits for comes within this, or the test fails and says what it waited for.
 pub const PATIENCE: std::time::Duration = std::time::Duration::from_secs(60);
 
 /// `future`, or a failure that names what did not happen in time.
+#[expect(clippy::panic, reason = "this is how a test fails")]
 pub async fn within<T>(what: &str, future: impl Future<Output = T>) -> T {
     match tokio::time::timeout(PATIENCE, future).await {
         Ok(value) => value,
@@ -27,7 +28,10 @@ pub async fn within<T>(what: &str, future: impl Future<Output = T>) -> T {
 }
 
 /// Asks again until `probe` has an answer; for facts that nobody announces, such as a process table.
-pub async fn until<T, F: Future<Output = Option<T>>>(what: &str, mut probe: impl FnMut() -> F) -> T {
+pub async fn until<T, F: Future<Output = Option<T>>>(
+    what: &str,
+    mut probe: impl FnMut() -> F,
+) -> T {
     within(what, async {
         loop {
             if let Some(value) = probe().await {

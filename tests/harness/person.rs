@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 
 use acp::client::{Bearer, Client, Events, Limits, Options};
 use acp::{
-    Attach, AttachParams, Cancel, CancelParams, ClientCapabilities, ClientName, Content, Decision, Initialize,
-    InitializeParams, NewParams, NewSession, OnDisconnect, Prompt, PromptAnswer, PromptParams, ProtocolVersion, Respond,
-    RespondParams, TaskId, WorkspaceName,
+    Attach, AttachParams, Cancel, CancelParams, ClientCapabilities, ClientName, Content, Decision,
+    Initialize, InitializeParams, NewParams, NewSession, OnDisconnect, Prompt, PromptAnswer,
+    PromptParams, ProtocolVersion, Respond, RespondParams, TaskId, WorkspaceName,
 };
 use anyhow::{Context as _, Result, ensure};
 use event::Digest;
@@ -59,7 +59,11 @@ impl Person {
         Self::arrive_with(rig, rig.ready.token.reveal(), all).await
     }
 
-    pub async fn arrive_with(rig: &Rig, token: &str, capabilities: ClientCapabilities) -> Result<Self> {
+    pub async fn arrive_with(
+        rig: &Rig,
+        token: &str,
+        capabilities: ClientCapabilities,
+    ) -> Result<Self> {
         let options = Options {
             endpoint: rig.ready.gateway.parse()?,
             ca_pem: std::fs::read(&rig.ready.ca)?,
@@ -111,7 +115,11 @@ impl Person {
     }
 
     /// Answers an ask; a refusal is the gateway's error.
-    pub async fn answer(&self, ask: &Ask, decision: Decision) -> Result<(), acp::client::CallError> {
+    pub async fn answer(
+        &self,
+        ask: &Ask,
+        decision: Decision,
+    ) -> Result<(), acp::client::CallError> {
         let params = RespondParams {
             session_id: ask.session.into(),
             permission_id: ask.permission.into(),
@@ -124,13 +132,17 @@ impl Person {
     }
 
     /// Any method, also one that a test makes up.
-    pub async fn call<M: acp::Method>(&self, params: M::Params) -> Result<M::Answer, acp::client::CallError> {
+    pub async fn call<M: acp::Method>(
+        &self,
+        params: M::Params,
+    ) -> Result<M::Answer, acp::client::CallError> {
         self.client.call::<M>(params).await
     }
 
     /// The next event of any session.
     pub async fn next(&mut self) -> Result<Seen> {
-        let event = within("the next event", self.events.next()).await.context("the connection ended")?;
+        let event =
+            within("the next event", self.events.next()).await.context("the connection ended")?;
         let bytes = event.event.get().as_bytes().to_vec();
         let value: Value = serde_json::from_slice(&bytes)?;
         let seen = Seen {
@@ -181,12 +193,19 @@ impl Drop for Person {
 
 impl Ask {
     pub fn read(seen: &Seen) -> Result<Self> {
-        let text = |name: &str| seen.data[name].as_str().with_context(|| format!("{name} in {}", seen.data));
+        let text = |name: &str| {
+            seen.data[name].as_str().with_context(|| format!("{name} in {}", seen.data))
+        };
         let plan = seen.data["plan"].clone();
         let digest: Digest = text("planDigest")?.parse()?;
         let computed = receipt::plan_digest(&event::canon::to_bytes(&plan)?);
         ensure!(digest == computed, "the plan shown is not the plan named");
-        Ok(Self { session: SessionId::parse(text("sessionId")?)?, permission: PermissionId::parse(text("permissionId")?)?, plan, digest })
+        Ok(Self {
+            session: SessionId::parse(text("sessionId")?)?,
+            permission: PermissionId::parse(text("permissionId")?)?,
+            plan,
+            digest,
+        })
     }
 
     pub fn run(&self) -> Result<RunId> {

@@ -28,7 +28,11 @@ impl Spec {
         Self {
             manifests: vec![manifest],
             scripts: vec![("scripted".to_owned(), turns)],
-            files: vec![("app.txt", b"broken\n"), (".env", b"API_KEY=planted-value-of-the-suite\n"), ("src/lib.txt", b"one\n")],
+            files: vec![
+                ("app.txt", b"broken\n"),
+                (".env", b"API_KEY=planted-value-of-the-suite\n"),
+                ("src/lib.txt", b"one\n"),
+            ],
             overrides: Vec::new(),
         }
     }
@@ -61,7 +65,10 @@ impl Rig {
     fn prepare(spec: Spec) -> Result<Self> {
         let Spec { manifests, scripts, files, overrides } = spec;
         // Not below a directory that other users may not enter: each service has its own user.
-        let dir = tempfile::Builder::new().prefix("harness-suite-").permissions(world_may_enter()).tempdir()?;
+        let dir = tempfile::Builder::new()
+            .prefix("harness-suite-")
+            .permissions(world_may_enter())
+            .tempdir()?;
         let image = Engine::image()?;
         let workspace = dir.path().join("workspace");
         write_all(&workspace, &files)?;
@@ -116,7 +123,13 @@ impl Rig {
             let found = files.iter().find(|file| file.name == name);
             found.map(|file| file.bytes.clone()).with_context(|| format!("no {name} was issued"))
         };
-        let pem = Pem { chain: file("tls.crt")?, key: file("tls.key")?, ca: file("ca.crt")?, auditors_ca: None, denylist: None };
+        let pem = Pem {
+            chain: file("tls.crt")?,
+            key: file("tls.key")?,
+            ca: file("ca.crt")?,
+            auditors_ca: None,
+            denylist: None,
+        };
         Ok(Context::for_test(Material::from_pem(pem, store.domain().clone())?))
     }
 
@@ -124,7 +137,10 @@ impl Rig {
     pub fn endpoint(&self, service: Service) -> Result<transport::Endpoint> {
         let text = std::fs::read_to_string(self.mesh.layout().config(service))?;
         let table: toml::Table = text.parse()?;
-        let listen = table.get("listen").and_then(toml::Value::as_str).context("the configuration names listen")?;
+        let listen = table
+            .get("listen")
+            .and_then(toml::Value::as_str)
+            .context("the configuration names listen")?;
         Ok(listen.parse()?)
     }
 
@@ -136,9 +152,13 @@ impl Rig {
 
 impl Drop for Rig {
     /// Environments of runs that a test leaves open are mounted below the directory; they go with it.
+    #[expect(clippy::print_stderr, reason = "the person who runs the test is told")]
     fn drop(&mut self) {
         let Ok(mounts) = std::fs::read_to_string("/proc/self/mountinfo") else { return };
-        let below = mounts.lines().filter_map(|line| line.split(' ').nth(4)).filter(|point| Path::new(point).starts_with(self.dir.path()));
+        let below = mounts
+            .lines()
+            .filter_map(|line| line.split(' ').nth(4))
+            .filter(|point| Path::new(point).starts_with(self.dir.path()));
         for point in below {
             if let Err(error) = rustix::mount::unmount(point, rustix::mount::UnmountFlags::DETACH) {
                 eprintln!("{point} stays mounted: {error}");

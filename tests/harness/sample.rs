@@ -53,7 +53,16 @@ impl Manifest {
     /// JSON is YAML.
     #[must_use]
     pub fn text(&self, image: &str) -> String {
-        let Self { id, permissions, allow_commands, allowed_paths, interaction, budget, limits, models } = self;
+        let Self {
+            id,
+            permissions,
+            allow_commands,
+            allowed_paths,
+            interaction,
+            budget,
+            limits,
+            models,
+        } = self;
         let mut execution = json!({
             "backend": "oci", "mode": "snapshot", "image": image, "allow_commands": allow_commands,
         });

@@ -32,7 +32,11 @@ async fn a_run_asks_twice_changes_one_file_and_the_ledger_holds_every_byte() -> 
     let patch = person.next_ask().await?;
     assert_eq!(patch.plan["action"], "patch.import");
     assert_eq!(patch.plan["scopes"], json!(["once"]));
-    assert_eq!(std::fs::read(rig.workspace.join("app.txt"))?, b"broken\n", "nothing changes before the import");
+    assert_eq!(
+        std::fs::read(rig.workspace.join("app.txt"))?,
+        b"broken\n",
+        "nothing changes before the import"
+    );
     person.answer(&patch, Decision::Allow).await?;
 
     person.next_of("agent.stopped").await?;
@@ -98,17 +102,31 @@ async fn every_effect_has_its_receipt(books: &Books, session: event::id::Session
     let kinds: Vec<&str> = effects.iter().map(|line| line.kind.as_str()).collect();
     assert_eq!(
         kinds,
-        ["call.started", "sandbox.started", "sandbox.stopped", "call.finished", "call.started", "call.finished"]
+        [
+            "call.started",
+            "sandbox.started",
+            "sandbox.stopped",
+            "call.finished",
+            "call.started",
+            "call.finished"
+        ]
     );
     let bound = |lines: &[Line]| -> Vec<Value> {
-        lines.iter().map(|line| json!([line.data["callId"], line.data["planDigest"], line.data["permissionId"]])).collect()
+        lines
+            .iter()
+            .map(|line| {
+                json!([line.data["callId"], line.data["planDigest"], line.data["permissionId"]])
+            })
+            .collect()
     };
     assert_eq!(bound(&receipts), bound(&only(effects.clone(), "call.started")));
 
     let repeated = books.stream("agent-svc", session).await?;
     for kind in ["sandbox.started", "sandbox.stopped"] {
-        let own: Vec<Value> = only(effects.clone(), kind).into_iter().map(|line| line.data).collect();
-        let told: Vec<Value> = only(repeated.clone(), kind).into_iter().map(|line| line.data).collect();
+        let own: Vec<Value> =
+            only(effects.clone(), kind).into_iter().map(|line| line.data).collect();
+        let told: Vec<Value> =
+            only(repeated.clone(), kind).into_iter().map(|line| line.data).collect();
         assert_eq!(own, told, "{kind}");
     }
     Ok(())
@@ -119,7 +137,10 @@ fn only(lines: Vec<Line>, kind: &str) -> Vec<Line> {
 }
 
 fn outputs<'a>(events: impl Iterator<Item = (&'a str, &'a Value)>) -> String {
-    events.filter(|(kind, _)| *kind == "call.output").filter_map(|(_, data)| data["text"].as_str()).collect()
+    events
+        .filter(|(kind, _)| *kind == "call.output")
+        .filter_map(|(_, data)| data["text"].as_str())
+        .collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]

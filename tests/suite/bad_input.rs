@@ -33,7 +33,8 @@ fn an_unknown_flag_is_a_usage_error() -> Result<()> {
     let output = harness(&["run", "--flagg", "x"])?;
     refuses(&output, 2, &["--flagg"]);
     for service in Service::ALL {
-        let output = Command::new(e2e::programs()?.join(service.as_str())).arg("--flagg").output()?;
+        let output =
+            Command::new(e2e::programs()?.join(service.as_str())).arg("--flagg").output()?;
         refuses(&output, 2, &["--flagg"]);
     }
     Ok(())
@@ -79,7 +80,15 @@ fn an_absent_engine_is_told_before_anything_starts() -> Result<()> {
     let workspace = format!("demo={}", dir.path().display());
     let script = script.display().to_string();
     let output = harness(&[
-        "up", "--state", &state, "--script", &script, "--workspace", &workspace, "--engine-socket", "/nowhere/engine.sock",
+        "up",
+        "--state",
+        &state,
+        "--script",
+        &script,
+        "--workspace",
+        &workspace,
+        "--engine-socket",
+        "/nowhere/engine.sock",
     ])?;
     assert_ne!(output.status.code(), Some(0));
     refuses(&output, output.status.code().unwrap_or_default(), &["/nowhere/engine.sock"]);
@@ -97,31 +106,75 @@ fn an_unreachable_gateway_is_told() -> Result<()> {
         Ok(path.display().to_string())
     };
     let pki = dir.path().join("pki").display().to_string();
-    assert!(harness(&["pki", "init", "--dir", &pki, "--trust-domain", "elsewhere.test"])?.status.success());
+    assert!(
+        harness(&["pki", "init", "--dir", &pki, "--trust-domain", "elsewhere.test"])?
+            .status
+            .success()
+    );
     let ca = format!("{pki}/services/ca.crt");
     let bearer = file("bearer", &format!("{}\n", acp::token::Token::mint(&[7; 38]).reveal()))?;
-    let ask = ["run", "--gateway", "wss://127.0.0.1:9", "--ca", &ca, "--token-file", &bearer, "--workspace", "demo", "hello"];
+    let ask = [
+        "run",
+        "--gateway",
+        "wss://127.0.0.1:9",
+        "--ca",
+        &ca,
+        "--token-file",
+        &bearer,
+        "--workspace",
+        "demo",
+        "hello",
+    ];
     let output = harness(&ask)?;
     refuses(&output, 1, &["gateway"]);
     one_line(&output);
-    let plain = ["run", "--gateway", "ws://192.0.2.1:80", "--ca", &ca, "--token-file", &bearer, "--workspace", "demo", "hello"];
+    let plain = [
+        "run",
+        "--gateway",
+        "ws://192.0.2.1:80",
+        "--ca",
+        &ca,
+        "--token-file",
+        &bearer,
+        "--workspace",
+        "demo",
+        "hello",
+    ];
     refuses(&harness(&plain)?, 2, &["wss://"]);
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_gateway_under_another_authority_is_not_trusted_and_a_wrong_token_is_told() -> Result<()> {
+async fn a_gateway_under_another_authority_is_not_trusted_and_a_wrong_token_is_told() -> Result<()>
+{
     let rig = Rig::start(Spec::new(manifest("strangers"), vec![Turn::Say("nothing")])).await?;
     let dir = tempfile::tempdir()?;
     let pki = dir.path().join("pki").display().to_string();
-    assert!(harness(&["pki", "init", "--dir", &pki, "--trust-domain", "elsewhere.test"])?.status.success());
+    assert!(
+        harness(&["pki", "init", "--dir", &pki, "--trust-domain", "elsewhere.test"])?
+            .status
+            .success()
+    );
     let bearer = dir.path().join("bearer");
     std::fs::write(&bearer, acp::token::Token::mint(&[7; 38]).reveal())?;
     std::fs::set_permissions(&bearer, std::os::unix::fs::PermissionsExt::from_mode(0o600))?;
     let bearer = bearer.display().to_string();
     let right = rig.ready.ca.display().to_string();
     let wrong = format!("{pki}/services/ca.crt");
-    let ask = |ca: &str| harness(&["run", "--gateway", &rig.ready.gateway, "--ca", ca, "--token-file", &bearer, "--workspace", "demo", "hello"]);
+    let ask = |ca: &str| {
+        harness(&[
+            "run",
+            "--gateway",
+            &rig.ready.gateway,
+            "--ca",
+            ca,
+            "--token-file",
+            &bearer,
+            "--workspace",
+            "demo",
+            "hello",
+        ])
+    };
     let output = ask(&wrong)?;
     refuses(&output, 1, &["trusted"]);
     one_line(&output);

@@ -5,10 +5,12 @@ use serde_json::{Value, json};
 
 #[test]
 fn the_demonstration_ends_with_every_claim_observed() -> Result<()> {
-    let output = std::process::Command::new(e2e::programs()?.join("harness")).arg("demo").output()?;
+    let output =
+        std::process::Command::new(e2e::programs()?.join("harness")).arg("demo").output()?;
     let told = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{told}");
-    let document: Value = serde_json::from_slice(&output.stdout).with_context(|| told.into_owned())?;
+    let document: Value =
+        serde_json::from_slice(&output.stdout).with_context(|| told.into_owned())?;
     let wanted = json!({
         "schemaVersion": 1,
         "kind": "hostile-repository-demo",

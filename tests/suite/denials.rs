@@ -53,7 +53,10 @@ async fn a_persons_no_goes_back_to_the_model_and_the_run_goes_on() -> Result<()>
     let (mut person, session, ask) = asked(&rig).await?;
     person.answer(&ask, Decision::Deny).await?;
     let result = person.next_of("tool.result").await?;
-    assert_eq!((&result.data["ok"], &result.data["error"]["code"]), (&json!(false), &json!("PERMISSION_DENIED")));
+    assert_eq!(
+        (&result.data["ok"], &result.data["error"]["code"]),
+        (&json!(false), &json!("PERMISSION_DENIED"))
+    );
     assert_eq!(person.next_of("agent.stopped").await?.data["status"], "completed");
     assert_eq!(resolution(&rig, session).await?, denied("operator"));
     Ok(())
@@ -110,7 +113,8 @@ impl Method for AnyAnswer {
 async fn an_answer_that_is_none_denies_as_malformed() -> Result<()> {
     let rig = asking("hold", None).await?;
     let (person, session, ask) = asked(&rig).await?;
-    let params = json!({"sessionId": session, "permissionId": ask.permission, "decision": "perhaps"});
+    let params =
+        json!({"sessionId": session, "permissionId": ask.permission, "decision": "perhaps"});
     let refused = person.call::<AnyAnswer>(params).await.expect_err("no decision");
     assert_eq!(refused.symbol(), "ACP_INVALID_PARAMS");
     assert_eq!(resolution(&rig, session).await?, denied("malformed_answer"));

@@ -20,10 +20,14 @@ impl Account {
         let pid = rig.mesh.pid(service).with_context(|| format!("{service} runs"))?;
         let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
         let field = |name: &str| -> Result<Vec<String>> {
-            let line = status.lines().find_map(|line| line.strip_prefix(name)).context("a field of status")?;
+            let line = status
+                .lines()
+                .find_map(|line| line.strip_prefix(name))
+                .context("a field of status")?;
             Ok(line.split_whitespace().map(str::to_owned).collect())
         };
-        let first = |name: &str| -> Result<String> { field(name)?.first().cloned().context("an id") };
+        let first =
+            |name: &str| -> Result<String> { field(name)?.first().cloned().context("an id") };
         Ok(Self { uid: first("Uid:")?, gid: first("Gid:")?, groups: field("Groups:")?.join(",") })
     }
 
@@ -31,19 +35,37 @@ impl Account {
     fn can(&self, program: &[&str]) -> Result<bool> {
         let Self { uid, gid, groups } = self;
         let mut command = Command::new("setpriv");
-        command.args(["--reuid", uid, "--regid", gid, "--inh-caps=-all", "--bounding-set=-all", "--no-new-privs"]);
+        command.args([
+            "--reuid",
+            uid,
+            "--regid",
+            gid,
+            "--inh-caps=-all",
+            "--bounding-set=-all",
+            "--no-new-privs",
+        ]);
         match groups.is_empty() {
             true => command.arg("--clear-groups"),
             false => command.args(["--groups", groups]),
         };
-        Ok(command.args(program).env_clear().env("PATH", "/usr/bin:/bin").output()?.status.success())
+        Ok(command
+            .args(program)
+            .env_clear()
+            .env("PATH", "/usr/bin:/bin")
+            .output()?
+            .status
+            .success())
     }
 }
 
 async fn rig() -> Result<Rig> {
-    ensure!(rustix::process::geteuid().is_root(), "this test shows what `up` does as root; run it as root");
+    ensure!(
+        rustix::process::geteuid().is_root(),
+        "this test shows what `up` does as root; run it as root"
+    );
     let rules = manifest("apart").rule("process.exec", json!("allow"));
-    let turns = vec![Turn::Call("process.exec", json!({"argv": ["sleep", "8"]})), Turn::Say("slept")];
+    let turns =
+        vec![Turn::Call("process.exec", json!({"argv": ["sleep", "8"]})), Turn::Say("slept")];
     Rig::start(Spec::new(rules, turns)).await
 }
 
@@ -88,18 +110,24 @@ async fn every_service_has_its_own_user_and_only_the_holder_opens_what_is_held()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn only_sandbox_svc_is_a_peer_of_the_engines_socket_while_a_container_is_attached() -> Result<()> {
+async fn only_sandbox_svc_is_a_peer_of_the_engines_socket_while_a_container_is_attached()
+-> Result<()> {
     let rig = rig().await?;
     let mut person = Person::arrive(&rig).await?;
     let session = person.open("apart", None).await?;
     person.prompt(session)?;
     person.next_of("sandbox.started").await?;
-    let services: Vec<(Service, u32)> =
-        Service::ALL.into_iter().filter_map(|service| Some((service, rig.mesh.pid(service)?))).collect();
+    let services: Vec<(Service, u32)> = Service::ALL
+        .into_iter()
+        .filter_map(|service| Some((service, rig.mesh.pid(service)?)))
+        .collect();
     let peers = until("a peer of the engine's socket", || async {
         let peers = peers_of("docker.sock").ok()?;
-        let ours: Vec<Service> =
-            services.iter().filter(|(_, pid)| peers.contains(pid)).map(|(service, _)| *service).collect();
+        let ours: Vec<Service> = services
+            .iter()
+            .filter(|(_, pid)| peers.contains(pid))
+            .map(|(service, _)| *service)
+            .collect();
         (!ours.is_empty()).then_some(ours)
     })
     .await;
@@ -109,7 +137,10 @@ async fn only_sandbox_svc_is_a_peer_of_the_engines_socket_while_a_container_is_a
 
 /// The processes at the other end of every connection to the socket named `name`, from `ss`.
 fn peers_of(name: &str) -> Result<Vec<u32>> {
-    let output = Command::new("ss").args(["--unix", "--processes", "--no-header"]).output().context("ss runs")?;
+    let output = Command::new("ss")
+        .args(["--unix", "--processes", "--no-header"])
+        .output()
+        .context("ss runs")?;
     ensure!(output.status.success(), "ss: {}", String::from_utf8_lossy(&output.stderr));
     let text = String::from_utf8(output.stdout)?;
     // Columns: netid state recv-q send-q local-address local-inode peer-address peer-inode users.
@@ -120,7 +151,11 @@ fn peers_of(name: &str) -> Result<Vec<u32>> {
         .map(|row| row[7])
         .collect();
     let near = rows.iter().filter(|row| row.len() > 8 && far.contains(&row[5]));
-    Ok(near.flat_map(|row| row[8..].iter()).flat_map(|users| users.split("pid=").skip(1)).filter_map(digits).collect())
+    Ok(near
+        .flat_map(|row| row[8..].iter())
+        .flat_map(|users| users.split("pid=").skip(1))
+        .filter_map(digits)
+        .collect())
 }
 
 fn digits(text: &str) -> Option<u32> {

@@ -29,7 +29,10 @@ async fn agent_svc_killed_after_every_record_of_a_run_repeats_nothing() -> Resul
         std::fs::write(rig.workspace.join("count.txt"), "")?;
         fail_after(&rig, Some(record))?;
         rig.mesh.restart(Service::AgentSvc).await?;
-        if !one_run(&mut rig, record).await.with_context(|| format!("killed after record {record}"))? {
+        if !one_run(&mut rig, record)
+            .await
+            .with_context(|| format!("killed after record {record}"))?
+        {
             break;
         }
         kills += 1;
@@ -47,7 +50,6 @@ async fn one_run(rig: &mut Rig, record: u32) -> Result<bool> {
     // The answer is not waited for: it may be lost with agent-svc, and the run's end is read from its events.
     person.prompt(session)?;
     loop {
-
         let ended = tokio::select! {
             ended = drive(&mut person, session) => Some(ended),
             _ = rig.mesh.wait(Service::AgentSvc) => None,
@@ -72,7 +74,11 @@ async fn one_run(rig: &mut Rig, record: u32) -> Result<bool> {
         .filter_map(|line| line.data["tool"].as_str())
         .collect();
     assert_eq!(effects, ["process.exec", "import_patch"], "record {record}");
-    assert_eq!(std::fs::read_to_string(rig.workspace.join("count.txt"))?, "line\n", "record {record}");
+    assert_eq!(
+        std::fs::read_to_string(rig.workspace.join("count.txt"))?,
+        "line\n",
+        "record {record}"
+    );
     Ok(died)
 }
 
@@ -107,7 +113,9 @@ fn fail_after(rig: &Rig, record: Option<u32>) -> Result<()> {
     let path = rig.mesh.layout().config(Service::AgentSvc);
     let mut table: toml::Table = std::fs::read_to_string(&path)?.parse()?;
     match record {
-        Some(record) => table.insert("failpoint".to_owned(), format!("after-record:{record}").into()),
+        Some(record) => {
+            table.insert("failpoint".to_owned(), format!("after-record:{record}").into())
+        }
         None => table.remove("failpoint"),
     };
     Ok(std::fs::write(&path, table.to_string())?)

@@ -31,7 +31,7 @@ enum Met {
 }
 
 /// One kind of caller: its name, its certificate and who it is where it is somebody.
-struct Caller0 {
+struct Visitor {
     name: &'static str,
     issued: Option<Issued>,
     is: Option<Identity>,
@@ -52,7 +52,10 @@ async fn every_method_meets_exactly_its_callers() -> Result<()> {
                 };
                 let wanted = expected(listener, caller.is.as_ref(), listed);
                 if !wanted.contains(&met) {
-                    faults.push(format!("{} calls {method} at {listener}: {met:?}, not {wanted:?}", caller.name));
+                    faults.push(format!(
+                        "{} calls {method} at {listener}: {met:?}, not {wanted:?}",
+                        caller.name
+                    ));
                 }
             }
         }
@@ -62,12 +65,14 @@ async fn every_method_meets_exactly_its_callers() -> Result<()> {
 }
 
 #[test]
-fn every_method_of_the_descriptor_set_has_one_row() {
-    let described: BTreeSet<String> = described();
-    let listed: Vec<String> = tables().into_iter().flat_map(|(_, rows)| rows).map(|row| row.method.to_owned()).collect();
+fn every_method_of_the_descriptor_set_has_one_row() -> Result<()> {
+    let described = described()?;
+    let listed: Vec<String> =
+        tables().into_iter().flat_map(|(_, rows)| rows).map(|row| row.method.to_owned()).collect();
     let unique: BTreeSet<String> = listed.iter().cloned().collect();
     assert_eq!(unique, described);
     assert_eq!(listed.len(), described.len(), "a method is listed twice");
+    Ok(())
 }
 
 /// The calls of docs/ARCHITECTURE.md: no service may call what is not in it.
@@ -76,7 +81,11 @@ fn the_tables_allow_only_the_calls_of_the_architecture() {
     let calls: BTreeMap<&str, BTreeSet<String>> = tables()
         .into_iter()
         .map(|(service, rows)| {
-            let callers = rows.iter().flat_map(|row| row.callers).map(|caller| format!("{caller:?}")).collect();
+            let callers = rows
+                .iter()
+                .flat_map(|row| row.callers)
+                .map(|caller| format!("{caller:?}"))
+                .collect();
             (service.as_str(), callers)
         })
         .collect();
@@ -85,7 +94,16 @@ fn the_tables_allow_only_the_calls_of_the_architecture() {
         ("agent-svc", of(&["Service(Gateway)"])),
         ("sandbox-svc", of(&["Service(AgentSvc)"])),
         ("model-svc", of(&["Service(AgentSvc)"])),
-        ("audit-svc", of(&["Service(Gateway)", "Service(AgentSvc)", "Service(SandboxSvc)", "Service(ModelSvc)", "Auditor"])),
+        (
+            "audit-svc",
+            of(&[
+                "Service(Gateway)",
+                "Service(AgentSvc)",
+                "Service(SandboxSvc)",
+                "Service(ModelSvc)",
+                "Auditor",
+            ]),
+        ),
     ]);
     assert_eq!(calls, wanted);
 }
@@ -99,14 +117,17 @@ fn expected(listener: &str, caller: Option<&Identity>, listed: &[Caller]) -> Vec
     let Some(identity) = caller.filter(|_| right_kind) else { return vec![Met::NoHandshake] };
     let allowed = listed.iter().any(|row| match (row, identity) {
         (Caller::Service(wanted), Identity::Service { service, .. }) => wanted == service,
-        (Caller::AnyService, Identity::Service { .. }) | (Caller::Auditor, Identity::Auditor { .. }) => true,
+        (Caller::AnyService, Identity::Service { .. })
+        | (Caller::Auditor, Identity::Auditor { .. }) => true,
         _ => false,
     });
     vec![if allowed { Met::Handler } else { Met::NotAllowed }]
 }
 
 fn tables() -> Vec<(Service, Vec<Row>)> {
-    let copy = |rows: &[Row]| rows.iter().map(|row| Row { method: row.method, callers: row.callers }).collect();
+    let copy = |rows: &[Row]| {
+        rows.iter().map(|row| Row { method: row.method, callers: row.callers }).collect()
+    };
     vec![
         (Service::AgentSvc, copy(agent_svc::CALLERS)),
         (Service::SandboxSvc, copy(sandbox_svc::CALLERS)),
@@ -115,8 +136,8 @@ fn tables() -> Vec<(Service, Vec<Row>)> {
     ]
 }
 
-fn described() -> BTreeSet<String> {
-    let set = prost_types::FileDescriptorSet::decode(proto::DESCRIPTORS).expect("a descriptor set");
+fn described() -> Result<BTreeSet<String>> {
+    let set = prost_types::FileDescriptorSet::decode(proto::DESCRIPTORS)?;
     let mut methods = BTreeSet::new();
     for file in &set.file {
         for service in &file.service {
@@ -125,15 +146,17 @@ fn described() -> BTreeSet<String> {
             }
         }
     }
-    methods
+    Ok(methods)
 }
 
 fn listeners(rig: &Rig) -> Result<Vec<(&'static str, SocketAddr, Vec<Row>)>> {
-    const HEALTH: Row = Row { method: "/grpc.health.v1.Health/Check", callers: &[Caller::AnyService] };
+    const HEALTH: Row =
+        Row { method: "/grpc.health.v1.Health/Check", callers: &[Caller::AnyService] };
     let mut all = Vec::new();
     for (service, mut rows) in tables() {
         if service == Service::AuditSvc {
-            let again = rows.iter().map(|row| Row { method: row.method, callers: row.callers }).collect();
+            let again =
+                rows.iter().map(|row| Row { method: row.method, callers: row.callers }).collect();
             let addr = harness::mesh::Known::read(rig.mesh.layout().root())?.audit;
             all.push(("audit-svc auditors", addr, again));
         }
@@ -143,7 +166,7 @@ fn listeners(rig: &Rig) -> Result<Vec<(&'static str, SocketAddr, Vec<Row>)>> {
     Ok(all)
 }
 
-fn callers(rig: &Rig) -> Result<Vec<Caller0>> {
+fn callers(rig: &Rig) -> Result<Vec<Visitor>> {
     let store = rig.store()?;
     let foreign = DevPki::new(store.domain().clone())?;
     let services = authority(rig.mesh.layout(), "services")?;
@@ -161,34 +184,49 @@ fn callers(rig: &Rig) -> Result<Vec<Caller0>> {
     let mut authority_as_leaf = leaf(&[&agent]);
     authority_as_leaf.is_ca = true;
 
-    let mut all = vec![Caller0 { name: "nobody", issued: None, is: None }];
+    let mut all = vec![Visitor { name: "nobody", issued: None, is: None }];
     for service in Service::ALL {
         let subject = Subject::Service { service, instance: "suite".to_owned() };
-        let is = Identity::parse(&format!("spiffe://{}/svc/{service}/suite", store.domain()), store.domain())?;
-        all.push(Caller0 { name: service.as_str(), issued: Some(issued(&store, &subject)?), is: Some(is) });
+        let is = Identity::parse(
+            &format!("spiffe://{}/svc/{service}/suite", store.domain()),
+            store.domain(),
+        )?;
+        all.push(Visitor {
+            name: service.as_str(),
+            issued: Some(issued(&store, &subject)?),
+            is: Some(is),
+        });
     }
     let auditor = Subject::Auditor { name: "suite".to_owned() };
-    let is = Identity::parse(&format!("spiffe://{}/auditor/suite", store.domain()), store.domain())?;
-    all.push(Caller0 { name: "an auditor", issued: Some(issued(&store, &auditor)?), is: Some(is) });
+    let is =
+        Identity::parse(&format!("spiffe://{}/auditor/suite", store.domain()), store.domain())?;
+    all.push(Visitor { name: "an auditor", issued: Some(issued(&store, &auditor)?), is: Some(is) });
     let client = Subject::Client { tenant: "default".to_owned(), name: "suite".to_owned() };
-    all.push(Caller0 { name: "a client", issued: Some(issued(&store, &client)?), is: None });
+    all.push(Visitor { name: "a client", issued: Some(issued(&store, &client)?), is: None });
     for (name, issued) in [
         ("a service of another authority", foreign.service(Service::AgentSvc, "suite")?),
-        ("another trust domain", services.issue(&leaf(&["spiffe://elsewhere.test/svc/agent-svc/suite"]))?),
+        (
+            "another trust domain",
+            services.issue(&leaf(&["spiffe://elsewhere.test/svc/agent-svc/suite"]))?,
+        ),
         ("no name", services.issue(&leaf(&[]))?),
         ("two names", services.issue(&leaf(&[&agent, &gateway]))?),
-        ("a name that only begins like a service", services.issue(&leaf(&[&agent.replace("agent-svc", "agent-svc-evil")]))?),
+        (
+            "a name that only begins like a service",
+            services.issue(&leaf(&[&agent.replace("agent-svc", "agent-svc-evil")]))?,
+        ),
         ("an expired certificate", services.issue(&expired)?),
         ("an authority", services.issue(&authority_as_leaf)?),
         ("a receipt signer", foreign_receipts(&store)?),
     ] {
-        all.push(Caller0 { name, issued: Some(issued), is: None });
+        all.push(Visitor { name, issued: Some(issued), is: None });
     }
     Ok(all)
 }
 
 fn foreign_receipts(store: &Store) -> Result<Issued> {
-    let files = store.issue(&Subject::Receipts { instance: "suite".to_owned() }, &Hosts::default(), 1)?;
+    let files =
+        store.issue(&Subject::Receipts { instance: "suite".to_owned() }, &Hosts::default(), 1)?;
     pair(files.iter().map(|file| (file.name, file.bytes.as_slice())), "receipt.crt", "receipt.key")
 }
 
@@ -197,17 +235,24 @@ fn issued(store: &Store, subject: &Subject) -> Result<Issued> {
     pair(files.iter().map(|file| (file.name, file.bytes.as_slice())), "tls.crt", "tls.key")
 }
 
-fn pair<'a>(files: impl Iterator<Item = (&'static str, &'a [u8])>, cert: &str, key: &str) -> Result<Issued> {
+fn pair<'a>(
+    files: impl Iterator<Item = (&'static str, &'a [u8])>,
+    cert: &str,
+    key: &str,
+) -> Result<Issued> {
     let files: BTreeMap<&str, &[u8]> = files.collect();
     let text = |name: &str| -> Result<String> {
-        Ok(std::str::from_utf8(files.get(name).with_context(|| format!("{name} was issued"))?)?.to_owned())
+        Ok(std::str::from_utf8(files.get(name).with_context(|| format!("{name} was issued"))?)?
+            .to_owned())
     };
     Ok(Issued { cert_pem: text(cert)?, key_pem: text(key)? })
 }
 
 fn authority(layout: &Layout, name: &str) -> Result<Authority> {
     let dir = layout.pki().join(name);
-    let read = |file: &str| std::fs::read_to_string(dir.join(file)).with_context(|| format!("{name}/{file}"));
+    let read = |file: &str| {
+        std::fs::read_to_string(dir.join(file)).with_context(|| format!("{name}/{file}"))
+    };
     Ok(Authority::from_pem(&read("ca.crt")?, &read("ca.key")?)?)
 }
 
@@ -216,27 +261,37 @@ type Sender = hyper::client::conn::http2::SendRequest<Full<Bytes>>;
 /// A connection whose peer has answered once: with TLS 1.3 a refusal arrives only after the client's own handshake.
 async fn connect(rig: &Rig, addr: SocketAddr, issued: Option<&Issued>) -> Result<Sender> {
     let mut roots = rustls::RootCertStore::empty();
-    for certificate in CertificateDer::pem_slice_iter(&std::fs::read(rig.mesh.layout().client_ca())?) {
+    for certificate in
+        CertificateDer::pem_slice_iter(&std::fs::read(rig.mesh.layout().client_ca())?)
+    {
         roots.add(certificate?)?;
     }
-    let builder = rustls::ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
-        .with_protocol_versions(&[&rustls::version::TLS13])?
-        .with_root_certificates(roots);
+    let builder = rustls::ClientConfig::builder_with_provider(Arc::new(
+        rustls::crypto::ring::default_provider(),
+    ))
+    .with_protocol_versions(&[&rustls::version::TLS13])?
+    .with_root_certificates(roots);
     let mut config = match issued {
         None => builder.with_no_client_auth(),
         Some(Issued { cert_pem, key_pem }) => {
-            let chain = CertificateDer::pem_slice_iter(cert_pem.as_bytes()).collect::<Result<Vec<_>, _>>()?;
-            builder.with_client_auth_cert(chain, PrivateKeyDer::from_pem_slice(key_pem.as_bytes())?)?
+            let chain = CertificateDer::pem_slice_iter(cert_pem.as_bytes())
+                .collect::<Result<Vec<_>, _>>()?;
+            builder
+                .with_client_auth_cert(chain, PrivateKeyDer::from_pem_slice(key_pem.as_bytes())?)?
         }
     };
     config.alpn_protocols = vec![b"h2".to_vec()];
     let tcp = tokio::net::TcpStream::connect(addr).await?;
     let connector = tokio_rustls::TlsConnector::from(Arc::new(config));
-    let tls = within("a handshake", connector.connect(ServerName::try_from("localhost")?, tcp)).await?;
+    let tls =
+        within("a handshake", connector.connect(ServerName::try_from("localhost")?, tcp)).await?;
     let io = hyper_util::rt::TokioIo::new(tls);
     let (mut sender, connection) =
         hyper::client::conn::http2::handshake(hyper_util::rt::TokioExecutor::new(), io).await?;
-    #[expect(clippy::disallowed_methods, reason = "it ends with the connection, which the test drops")]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "it ends with the connection, which the test drops"
+    )]
     tokio::spawn(connection);
     within("the first answer", sender.send_request(request("/no.such.Service/Method")?)).await?;
     Ok(sender)
@@ -244,12 +299,15 @@ async fn connect(rig: &Rig, addr: SocketAddr, issued: Option<&Issued>) -> Result
 
 async fn call(mut sender: Sender, method: &str) -> Met {
     let Ok(request) = request(method) else { return Met::NoHandshake };
-    let Ok(response) = within(method, sender.send_request(request)).await else { return Met::NoHandshake };
+    let Ok(response) = within(method, sender.send_request(request)).await else {
+        return Met::NoHandshake;
+    };
     let (head, body) = response.into_parts();
     let mut headers = head.headers;
     if !headers.contains_key("grpc-status") {
         // A stream that stays open was let in.
-        let trailers = tokio::time::timeout(std::time::Duration::from_secs(5), body.collect()).await;
+        let trailers =
+            tokio::time::timeout(std::time::Duration::from_secs(5), body.collect()).await;
         match trailers {
             Ok(Ok(collected)) => headers.extend(collected.trailers().cloned().unwrap_or_default()),
             Ok(Err(_)) | Err(_) => return Met::Handler,
