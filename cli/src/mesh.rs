@@ -281,17 +281,15 @@ impl Mesh {
     }
 
     async fn try_start(&mut self) -> Result<Ready, Error> {
+        for service in Service::ALL {
+            if !self.processes.contains_key(&service) {
+                self.spawn(service).await?;
+            }
+        }
         let until = Instant::now() + READY_LIMIT;
-        for wave in START_ORDER {
-            for service in wave {
-                if !self.processes.contains_key(service) {
-                    self.spawn(*service).await?;
-                }
-            }
-            for service in wave {
-                (self.progress)(&format!("waiting for {service}"));
-                self.await_ready(*service, until).await?;
-            }
+        for service in WAIT_ORDER {
+            (self.progress)(&format!("waiting for {service}"));
+            self.await_ready(service, until).await?;
         }
         self.ready()
     }
@@ -334,10 +332,13 @@ impl Mesh {
     }
 }
 
-/// The ledger first: nobody else is ready without it.
-const START_ORDER: [&[Service]; 2] = [
-    &[Service::AuditSvc],
-    &[Service::ModelSvc, Service::SandboxSvc, Service::AgentSvc, Service::Gateway],
+/// Whom the others wait for comes first, so that the one who is named is the one to look at.
+const WAIT_ORDER: [Service; 5] = [
+    Service::AuditSvc,
+    Service::ModelSvc,
+    Service::SandboxSvc,
+    Service::AgentSvc,
+    Service::Gateway,
 ];
 const STOP_ORDER: [&[Service]; 4] = [
     &[Service::Gateway],
