@@ -91,6 +91,7 @@ pub(crate) enum TokenCommand {
         /// The gateway's tokens file; made when it is not there
         #[arg(long, value_name = "FILE")]
         tokens_file: PathBuf,
+        /// In which tenant it is valid
         #[arg(long, value_name = "NAME")]
         tenant: String,
         /// Whose token it is
@@ -118,6 +119,7 @@ Examples:
 pub(crate) enum ManifestCommand {
     /// Check manifests and list every fault with its place
     Validate {
+        /// Task manifests
         #[arg(required = true, value_name = "FILE")]
         files: Vec<PathBuf>,
         /// Print one JSON document
@@ -138,9 +140,7 @@ pub(crate) fn pki(command: Pki) -> Result<Exit, Error> {
         Pki::Issue { dir, out, days, subject } => {
             let (subject, hosts) = subject.into_subject();
             let files = Store::open(&dir)?.issue(&subject, &hosts, days)?;
-            if !out.exists() {
-                file::directory(&out, Access::PRIVATE_DIR)?;
-            }
+            file::private_path(&out)?;
             if let Some(there) =
                 files.iter().map(|file| out.join(file.name)).find(|path| path.exists())
             {

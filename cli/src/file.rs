@@ -125,6 +125,11 @@ pub fn directory(path: &Path, access: Access) -> Result<(), Error> {
     settle(&dir, path, access)
 }
 
+/// Makes a directory and those above it, as far as they are not there; each is its owner's alone.
+pub(crate) fn private_path(path: &Path) -> Result<(), Error> {
+    DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(failed("create", path))
+}
+
 /// Makes a directory that must not be there yet.
 pub fn new_directory(path: &Path, access: Access) -> Result<(), Error> {
     DirBuilder::new().mode(access.mode).create(path).map_err(|source| match source.kind() {

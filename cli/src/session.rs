@@ -188,15 +188,17 @@ impl Session {
             }
             let until = self.pair_until.unwrap_or_else(|| Instant::now() + PAIR_LIMIT);
             tokio::select! {
-                sent = self.events.next() => match sent {
-                    Some(sent) => return self.told(&sent),
-                    None => return Err(self.lost().await),
-                },
+                // An answer that is here counts, also when the connection has ended since.
+                biased;
                 answer = answered(&mut self.prompt), if self.prompt.is_some() => {
                     self.prompt = None;
                     self.answer = Some(answer.map_err(|source| Error::call(Prompt::NAME, source))?);
                     self.pair_until.get_or_insert_with(|| Instant::now() + PAIR_LIMIT);
                 }
+                sent = self.events.next() => match sent {
+                    Some(sent) => return self.told(&sent),
+                    None => return Err(self.lost().await),
+                },
                 () = sleep_until(until), if self.pair_until.is_some() => return Err(Error::HalfEnded),
             }
         }

@@ -233,6 +233,32 @@ fn a_token_is_printed_once_and_kept_by_digest() {
 }
 
 #[test]
+fn the_examples_of_the_offline_commands_work_as_they_are_written() {
+    let home = tempfile::tempdir().unwrap();
+    let good = "id: task\ntitle: t\ngoal: g\nacceptance: [a]\nallowed_paths: [\"src/**\"]\npermissions: {}\n";
+    fs::create_dir_all(home.path().join("tasks")).unwrap();
+    fs::create_dir_all(home.path().join("mesh/gateway")).unwrap();
+    fs::write(home.path().join("task.yaml"), good).unwrap();
+    fs::write(home.path().join("tasks/task.yaml"), good).unwrap();
+    let path = format!("{}:/usr/bin:/bin", text(Path::new(HARNESS).parent().unwrap()));
+    let mut ran = 0;
+    for command in ["pki", "token", "manifest"] {
+        let help = String::from_utf8(harness(&[command, "--help"]).stdout).unwrap();
+        for line in help.lines().filter_map(|line| line.strip_prefix("  harness ")) {
+            let mut shell = Command::new("/bin/sh");
+            shell
+                .args(["-c", &format!("harness {line}")])
+                .current_dir(home.path())
+                .env("PATH", &path);
+            let done = shell.output().unwrap();
+            assert!(done.status.success(), "{line}: {}", String::from_utf8_lossy(&done.stderr));
+            ran += 1;
+        }
+    }
+    assert!(ran >= 7, "only {ran} examples");
+}
+
+#[test]
 fn every_fault_of_a_manifest_is_told_with_its_place() {
     let home = tempfile::tempdir().unwrap();
     let file = home.path().join("task.yaml");

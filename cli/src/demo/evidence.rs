@@ -10,6 +10,7 @@ use super::{Observed, needles::Needles, scene::Scene};
 use crate::{
     audit::Entry,
     error::{Exit, Explain},
+    mesh::{Layout, Service},
 };
 
 /// An entry whose event the catalogue knows.
@@ -220,22 +221,26 @@ impl<'a> Evidence<'a> {
 }
 
 /// Databases, logs, keys and settings: what no container may see is in none of them, and what a command printed is
-/// neither in the ledger's files nor in a log.
+/// neither in the ledger's files nor in a log. Programs are not looked at: they were there before.
 pub(crate) fn secret_in_files(scene: &Scene) -> Observed {
-    let state = scene.state();
-    let layout = crate::mesh::Layout::new(&state);
-    let ledger = layout.data(crate::mesh::Service::AuditSvc);
-    let searches =
-        [(scene.secret(), state), (scene.printed(), ledger), (scene.printed(), layout.logs())];
-    let seen =
-        searches.iter().try_for_each(|(secret, place)| match Needles::of(secret).in_files(place) {
-            Ok(found) if found.is_empty() => Ok(()),
-            Ok(found) => Err(format!(
-                "in {}",
-                found.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ")
-            )),
+    let layout = Layout::new(scene.state());
+    let (secret, printed) = (Needles::of(scene.secret()), Needles::of(scene.printed()));
+    let services = Service::ALL.map(|service| (&secret, layout.service(service)));
+    let others = [
+        (&secret, layout.client()),
+        (&secret, layout.logs()),
+        (&printed, layout.logs()),
+        (&printed, layout.data(Service::AuditSvc)),
+    ];
+    let seen = services.iter().chain(&others).try_for_each(|(needles, place)| {
+        match needles.in_files(place) {
+            Ok(found) => match found.first() {
+                None => Ok(()),
+                Some(path) => Err(format!("in {}", path.display())),
+            },
             Err(error) => Err(format!("{} can not be searched: {error}", place.display())),
-        });
+        }
+    });
     Observed::that("no secret in databases and logs", seen)
 }
 
