@@ -356,14 +356,11 @@ fn log_file(path: &Path) -> Result<File, file::Error> {
         .map_err(file::failed("open", path))
 }
 
-/// What a service said before it ended: its own complaint, or else its last line.
+/// What a service complained of before it ended, in the one line that is meant for people.
 fn last_words(log: &Path, service: Service) -> Option<String> {
-    let text = tail(log).ok()?;
     let complaint = format!("harness-{service}: ");
-    let last = || text.lines().rev().take(20);
-    let line = last()
-        .find(|line| line.starts_with(&complaint))
-        .or_else(|| last().find(|line| !line.is_empty()))?;
+    let text = tail(log).ok()?;
+    let line = text.lines().rev().take(20).find(|line| line.starts_with(&complaint))?;
     Some(line.chars().take(400).collect())
 }
 

@@ -7,7 +7,7 @@ use crate::{
     Error,
     error::Exit,
     output,
-    session::{Answered, Ask, Beginning, Ended, Session, Step, render},
+    session::{self, Answered, Ask, Beginning, Ended, Session, Step, render},
     target::Target,
 };
 
@@ -131,7 +131,14 @@ pub(crate) async fn run(args: RunArgs) -> Result<Exit, Error> {
         Asks::Allow => None,
     };
     let beginning = wish.beginning(&target, &prompt, on_disconnect)?;
-    let mut session = Session::begin(target.connect().await?, beginning).await?;
+    let begun = Session::begin(target.connect().await?, beginning).await;
+    let mut session = match (begun, asks) {
+        (Ok(session), _) => session,
+        (Err(error @ session::Error::Refused { .. }), Asks::Pause) => {
+            return Err(report::Error::NotBegun(error).into());
+        }
+        (Err(error), _) => return Err(error.into()),
+    };
     output::progress(&format!("session {}", session.id()));
     let exit = follow(&mut session, asks, &target, json).await;
     session.leave().await;

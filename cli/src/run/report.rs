@@ -9,12 +9,14 @@ use super::exit_of;
 use crate::{
     error::{Exit, Explain},
     escape, output,
-    session::{Ask, Ended, Session},
+    session::{self, Ask, Ended, Session},
     target::Target,
 };
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
+    #[error("a run that would pause at an ask was not begun")]
+    NotBegun(#[source] session::Error),
     #[error("'{0}' is not a run id")]
     NotARun(String),
     #[error("run {0} does not wait for an approval")]
@@ -30,6 +32,7 @@ pub(crate) enum Error {
 impl Explain for Error {
     fn exit(&self) -> Exit {
         match self {
+            Self::NotBegun(source) => source.exit(),
             Self::NotARun(_) | Self::Unfit { .. } | Self::NoWorkspace => Exit::Usage,
             Self::NotWaiting(_) | Self::OtherPlan { .. } => Exit::Failed,
         }
@@ -37,6 +40,11 @@ impl Explain for Error {
 
     fn advice(&self) -> String {
         match self {
+            Self::NotBegun(source) => {
+                let otherwise =
+                    "where asks may not wait, use --yes, --no-hold or 'harness connect'";
+                return format!("{}; {otherwise}", source.advice());
+            }
             Self::NotARun(_) => "give the id that 'harness run' printed",
             Self::NotWaiting(_) => "nothing is to be answered; see it with 'harness audit query'",
             Self::OtherPlan { .. } => "look at what waits now before you answer",
