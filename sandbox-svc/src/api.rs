@@ -17,8 +17,9 @@ use crate::calls::{Answer, Order, Target};
 use crate::error::Error;
 use crate::patch_stream;
 use crate::sandbox::Sandbox;
-use crate::session::Owner;
+use crate::session::{Owner, Session};
 use crate::tool::Tool;
+use crate::tree::NotCarried;
 
 const AGENT: &[Caller] = &[Caller::Service(Service::AgentSvc)];
 
@@ -35,6 +36,8 @@ pub const CALLERS: &[Row] = &[
 ];
 
 pub(crate) const SERVICE: &str = "harness.sandbox.v1.SandboxService";
+const WITHHELD_BYTES: usize = 1024 * 1024;
+const MESSAGE_OVERHEAD: usize = 8;
 const NODE_BYTES: usize = 128;
 const TOOL_BYTES: usize = 128;
 const CLAIM_CHARACTERS: usize = 64;
@@ -73,16 +76,15 @@ impl SandboxService for Api {
         let opened = async {
             let (owner, run) = (owner(claimed)?, run(&run_id)?);
             let session = self.0.held_for(&owner, Stage::Fence).await?;
-            self.0.open(&session, run).await
+            match self.0.open(&session, run).await {
+                Ok(opened) => Ok(opened),
+                Err(error) => Err(self.refused_open(&session, error).await),
+            }
         };
         let opened = opened.await.map_err(|error| to_status(&error))?;
-        let withheld = opened.withheld.into_iter().map(|entry| wire::Withheld {
-            path: entry.path.as_bytes().to_vec(),
-            reason: entry.reason.as_str().to_owned(),
-        });
         Ok(Response::new(wire::OpenEnvironmentResponse {
             base_digest: opened.base.as_bytes().to_vec(),
-            withheld: withheld.collect(),
+            withheld: withheld(opened.withheld),
         }))
     }
 
@@ -210,21 +212,57 @@ impl SandboxService for Api {
 impl Api {
     /// A refused grant is on record, though nobody is proven.
     async fn refused_fence(&self, claim: &str, error: Error) -> Status {
-        if matches!(error, Error::Grant { .. } | Error::Session { .. } | Error::FenceStale) {
-            let refused = event::CallRefused {
-                call_id: None,
-                session_id: claim.chars().take(CLAIM_CHARACTERS).collect(),
-                tool: None,
-                stage: Stage::Fence,
-                reason: error.reason().to_owned(),
-                plan_digest: None,
-            };
-            if let Err(unrecorded) = self.0.refuse(None, refused).await {
-                return to_status(&unrecorded);
+        let told = match error {
+            error @ (Error::Grant { .. } | Error::Session { .. } | Error::FenceStale) => {
+                let claim = claim.chars().take(CLAIM_CHARACTERS).collect();
+                self.recorded(None, claim, error).await
             }
-        }
-        to_status(&error)
+            error => error,
+        };
+        to_status(&told)
     }
+
+    async fn refused_open(&self, session: &Session, error: Error) -> Error {
+        match error {
+            error @ (Error::GrantExpired
+            | Error::RunUnknown
+            | Error::EnvironmentLost
+            | Error::WorkspaceTooLarge(_)) => {
+                self.recorded(Some(session), session.id.to_string(), error).await
+            }
+            error => error,
+        }
+    }
+
+    /// What cannot be recorded is what the caller is told instead.
+    async fn recorded(&self, proven: Option<&Session>, session_id: String, error: Error) -> Error {
+        let refused = event::CallRefused {
+            call_id: None,
+            session_id,
+            tool: None,
+            stage: Stage::Fence,
+            reason: error.reason().to_owned(),
+            plan_digest: None,
+        };
+        match self.0.refuse(proven, refused).await {
+            Ok(_) => error,
+            Err(unrecorded) => unrecorded,
+        }
+    }
+}
+
+/// As many as fit into an answer; a plan's snapshot says how many there are.
+fn withheld(entries: Vec<NotCarried>) -> Vec<wire::Withheld> {
+    let mut bytes = 0;
+    let fits = |entry: &NotCarried| {
+        bytes += entry.path.as_bytes().len() + entry.reason.as_str().len() + MESSAGE_OVERHEAD;
+        bytes <= WITHHELD_BYTES
+    };
+    let message = |entry: NotCarried| wire::Withheld {
+        path: entry.path.as_bytes().to_vec(),
+        reason: entry.reason.as_str().to_owned(),
+    };
+    entries.into_iter().take_while(fits).map(message).collect()
 }
 
 fn owner(owner: Option<common::Owner>) -> Result<Owner, Error> {

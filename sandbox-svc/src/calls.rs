@@ -2,6 +2,7 @@
 //! attached to by whoever asks again. The checks and their order are the contract with agent-svc.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use event::id::{CallId, PermissionId, RunId};
 use event::{Digest, Stage};
@@ -61,6 +62,8 @@ pub(crate) type Responses = BoxStream<'static, Result<wire::ExecuteResponse, Err
 
 /// Names and sizes in the record are the caller's, so they are cut.
 const RECORDED_CHARACTERS: usize = 128;
+const FIND_AGAIN: Duration = Duration::from_millis(10);
+const FIND_TIMES: u32 = 20;
 
 impl Sandbox {
     /// The session, or a refusal on record: the caller is not proven to own what it names.
@@ -273,10 +276,23 @@ impl Sandbox {
         }
     }
 
+    /// A call that was admitted, and its task while that runs. Between the two there is a moment on either
+    /// side, which is waited for.
+    async fn find(&self, call: CallId) -> Result<Option<(ExecutionRow, Option<Arc<Live>>)>, Error> {
+        for _ in 1..FIND_TIMES {
+            let live = self.live(call);
+            let Some(row) = self.store.execution(call).await? else { return Ok(None) };
+            if live.is_some() || row.state == ExecutionState::Finished {
+                return Ok(Some((row, live)));
+            }
+            tokio::time::sleep(FIND_AGAIN).await;
+        }
+        Ok(self.store.execution(call).await?.map(|row| (row, None)))
+    }
+
     /// A call that has been admitted before: the same request finds its own result, another is refused.
     async fn known(&self, session: &Session, order: &Order) -> Result<Option<Found>, Stop> {
-        let row = self.store.execution(order.target.call).await.map_err(Error::Store)?;
-        let Some(row) = row else { return Ok(None) };
+        let Some((row, live)) = self.find(order.target.call).await? else { return Ok(None) };
         let same = row.plan.session == session.id
             && row.plan.run == order.target.run
             && row.plan.tool == order.tool
@@ -286,7 +302,7 @@ impl Sandbox {
             return Err(Reason::CallConflict.into());
         }
         if row.state != ExecutionState::Finished {
-            return match self.live(order.target.call) {
+            return match live {
                 Some(live) => Ok(Some(Found::Live(live))),
                 None => Err(Error::CleanupUncertain.into()),
             };
@@ -384,10 +400,9 @@ impl Sandbox {
     /// Asks a call to end; says whether it was running.
     pub(crate) async fn cancel(&self, owner: &Owner, call: CallId) -> Result<bool, Error> {
         let session = self.held_for(owner, Stage::Fence).await?;
-        let row = self.store.execution(call).await?;
-        match row.filter(|row| row.plan.session == session.id) {
-            Some(row) if row.state != ExecutionState::Finished => {
-                if let Some(live) = self.live(call) {
+        match self.find(call).await?.filter(|(row, _)| row.plan.session == session.id) {
+            Some((row, live)) if row.state != ExecutionState::Finished => {
+                if let Some(live) = live {
                     live.cancel.cancel();
                 }
                 Ok(true)

@@ -14,6 +14,9 @@ use bytes::Bytes;
 
 pub(crate) use docker::Docker;
 
+/// Where a command finds the copy, and itself.
+pub(crate) const WORKSPACE: &str = "/workspace";
+
 /// An engine's id of a container: 64 hex digits, so that it can stand in a request path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ContainerId(String);

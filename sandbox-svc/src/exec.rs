@@ -26,7 +26,7 @@ use crate::lifecycle::{Ended, StopReason, Text, Way};
 use crate::live::Live;
 use crate::planner::environment_variables;
 use crate::sandbox::Sandbox;
-use crate::session::now_ms;
+use crate::session::{Session, now_ms};
 use crate::store::{ExecutionRow, ExecutionState};
 
 /// Labels of our containers; only ids and digests.
@@ -75,7 +75,7 @@ pub(crate) struct Run<'a> {
     pub(crate) row: &'a ExecutionRow,
     pub(crate) plan: &'a receipt::Plan,
     pub(crate) live: &'a Live,
-    pub(crate) policy_rev: &'a str,
+    pub(crate) session: &'a Session,
 }
 
 impl Run<'_> {
@@ -215,7 +215,8 @@ impl Run<'_> {
             ("harness.call", self.call().to_string()),
             ("harness.attempt", self.row.attempt.to_string()),
             ("harness.session", self.row.plan.session.to_string()),
-            ("harness.policy", self.policy_rev.to_owned()),
+            ("harness.epoch", self.session.epoch.to_string()),
+            ("harness.policy", self.session.policy_rev()),
         ];
         Spec {
             name: self.name(),
@@ -259,7 +260,7 @@ impl Run<'_> {
         let data = event::Data::from(started);
         let bytes = data.to_bytes().map_err(event::SealError::Canonical)?;
         let record =
-            ledger::record(self.row.plan.session, &self.row.tenant, self.policy_rev, data)?;
+            ledger::record(self.session.id, &self.row.tenant, &self.session.policy_rev(), data)?;
         self.sandbox
             .store
             .note_started(self.call(), now_ms(), &cgroups.to_text(), &bytes, &record)

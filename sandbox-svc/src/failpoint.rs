@@ -28,6 +28,10 @@ impl Failpoint {
 
     #[cfg(debug_assertions)]
     pub(crate) fn abort_at(name: &str) -> Self {
+        #[cfg(test)]
+        if let Some(place) = name.strip_prefix("stop:").and_then(|place| place.parse().ok()) {
+            return Self::stop_at(place);
+        }
         Self(Inner::Abort(name.into()))
     }
 

@@ -2,17 +2,22 @@
 //! leaving never stops it.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use futures::Stream;
 use futures::stream;
 use proto::sandbox::v1 as wire;
 use proto::sandbox::v1::execute_response::Message;
 use tokio::sync::{OwnedSemaphorePermit, watch};
+use tokio::time::Instant;
 use transport::CancellationToken;
 
 use crate::engine::{self, Frame};
 use crate::error::Error;
 use crate::spool::{Chunk, Spool};
+
+/// How long a reader waits for more output before it is told of a little.
+const GATHER: Duration = Duration::from_millis(20);
 
 #[derive(Debug)]
 pub(crate) struct Live {
@@ -104,6 +109,10 @@ impl Live {
         unsettled
     }
 
+    fn is_over(&self) -> bool {
+        self.lock().end.is_some()
+    }
+
     pub(crate) fn with_spool<T>(&self, read: impl FnOnce(&Spool) -> T) -> T {
         read(&self.lock().spool)
     }
@@ -114,7 +123,14 @@ impl Live {
         after: u64,
     ) -> impl Stream<Item = Result<wire::ExecuteResponse, Error>> + Send + 'static {
         let changes = self.changed.subscribe();
-        let watcher = Watcher { live: self, changes, offset: after, announced: false, done: false };
+        let watcher = Watcher {
+            live: self,
+            changes,
+            offset: after,
+            announced: false,
+            quiet_until: None,
+            done: false,
+        };
         stream::unfold(watcher, Watcher::next)
     }
 }
@@ -124,6 +140,8 @@ struct Watcher {
     changes: watch::Receiver<u64>,
     offset: u64,
     announced: bool,
+    /// Small pieces of output are gathered until then.
+    quiet_until: Option<Instant>,
     done: bool,
 }
 
@@ -134,6 +152,17 @@ impl Watcher {
         }
         loop {
             self.changes.mark_unchanged();
+            let quiet = self.quiet_until.filter(|until| *until > Instant::now());
+            if let Some(until) = quiet
+                && !self.live.is_over()
+            {
+                // An end waits for nothing.
+                tokio::select! {
+                    () = tokio::time::sleep_until(until) => (),
+                    changed = self.changes.changed() => changed.ok()?,
+                }
+                continue;
+            }
             if let Some(message) = self.ready() {
                 return Some((message, self));
             }
@@ -153,6 +182,7 @@ impl Watcher {
         }
         if let Some(chunk) = inner.spool.after(self.offset) {
             self.offset = chunk.offset + chunk.bytes.len() as u64;
+            self.quiet_until = Some(Instant::now() + GATHER);
             return Some(Ok(output(&chunk)));
         }
         let end = inner.end.as_ref()?;

@@ -193,7 +193,7 @@ impl Sandbox {
             row,
             plan,
             live,
-            policy_rev: &session.policy_rev(),
+            session,
         };
         let ended = run.carry_out().await?;
         let noted = self.store.execution(row.plan.call).await?;

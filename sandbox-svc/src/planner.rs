@@ -13,7 +13,7 @@ use receipt::{
     plan_digest,
 };
 
-use crate::engine::{Docker, Image, ImageError};
+use crate::engine::{self, Docker, Image, ImageError};
 use crate::environment::{Environment, Present};
 use crate::error::Error;
 use crate::failpoint::Failpoint;
@@ -27,8 +27,6 @@ use crate::tool::{Arguments, Tool};
 use crate::tree::scan::ScanError;
 use crate::tree::{Dir, RelPath};
 
-/// Where a command finds itself.
-pub(crate) const WORKING_DIRECTORY: &str = "/workspace";
 /// How many entries of a patch a plan shows.
 const SHOWN_ENTRIES: usize = 200;
 /// Above this many paths the parts of a plan are grouped by the rule that decided them.
@@ -185,7 +183,7 @@ impl Planner<'_> {
             effect_class: EffectClass::Staged,
             parts: vec![part(&self.decide(Action::ProcessExec, &subject))],
             argv: Some(argv),
-            cwd: Some(WORKING_DIRECTORY.to_owned()),
+            cwd: Some(engine::WORKSPACE.to_owned()),
             env: Some(env.keys().cloned().collect::<BTreeSet<_>>()),
             image: Some(image.id),
             limits: Some(limits),

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use event::Digest;
 use event::id::{CallId, RunId, SessionId};
+use tokio::sync::OwnedMutexGuard;
 use tracing::{info, warn};
 use transport::{Chain, TaskTracker};
 use uuid::Uuid;
@@ -42,8 +43,8 @@ pub(crate) struct Sandbox {
     /// Held as long as anything here runs: the state directory is ours.
     _lock: File,
     environments: Mutex<HashMap<RunId, Arc<Environment>>>,
-    /// One opening or closing at a time.
-    doors: tokio::sync::Mutex<()>,
+    /// One opening or closing of a run at a time.
+    doors: Mutex<HashMap<RunId, Arc<tokio::sync::Mutex<()>>>>,
     calls: Mutex<HashMap<CallId, Arc<Live>>>,
 }
 
@@ -99,7 +100,7 @@ impl Sandbox {
             own,
             _lock: lock,
             environments: Mutex::default(),
-            doors: tokio::sync::Mutex::new(()),
+            doors: Mutex::default(),
             calls: Mutex::default(),
         })
     }
@@ -128,6 +129,16 @@ impl Sandbox {
         self.calls().is_empty()
     }
 
+    /// Doors that nobody stands at are forgotten.
+    async fn door(&self, run: RunId) -> OwnedMutexGuard<()> {
+        let door = {
+            let mut doors = self.doors.lock().unwrap_or_else(PoisonError::into_inner);
+            doors.retain(|_, door| Arc::strong_count(door) > 1);
+            doors.entry(run).or_default().clone()
+        };
+        door.lock_owned().await
+    }
+
     /// The run's open environment, if it is this session's.
     pub(crate) fn environment(&self, session: SessionId, run: RunId) -> Option<Arc<Environment>> {
         self.environments().get(&run).filter(|open| open.session == session).cloned()
@@ -148,7 +159,7 @@ impl Sandbox {
     }
 
     async fn open_once(&self, session: &Session, run: RunId) -> Result<Opened, Error> {
-        let _door = self.doors.lock().await;
+        let _door = self.door(run).await;
         let new = NewEnvironment {
             run,
             session: session.id,
@@ -253,7 +264,7 @@ impl Sandbox {
     }
 
     async fn close_once(&self, session: SessionId, run: RunId) -> Result<(), Error> {
-        let _door = self.doors.lock().await;
+        let _door = self.door(run).await;
         if let Some(open) = self.environment(session, run) {
             let _admission = open.admission.lock().await;
             for row in self.store.unfinished().await?.iter().filter(|row| row.plan.run == run) {

@@ -34,6 +34,8 @@ pub(crate) struct Session {
     pub(crate) id: SessionId,
     pub(crate) grant: Grant,
     pub(crate) manifest: Arc<Manifest>,
+    /// Of the present fence.
+    pub(crate) epoch: u64,
 }
 
 pub(crate) struct Sessions {
@@ -85,9 +87,12 @@ impl Sessions {
             node: &owner.node,
         };
         match self.store.fence(&new).await? {
-            Fenced::Raised => {
-                Ok(Session { id: owner.session, grant: verified.into_inner(), manifest: compiled })
-            }
+            Fenced::Raised => Ok(Session {
+                id: owner.session,
+                grant: verified.into_inner(),
+                manifest: compiled,
+                epoch: owner.epoch,
+            }),
             Fenced::Stale => Err(Error::FenceStale),
             Fenced::OtherGrant => Err(Error::Grant {
                 reason: "GRANT_CHANGED",
@@ -129,7 +134,8 @@ impl Sessions {
 
     fn load(&self, row: SessionRow) -> Result<Session, Error> {
         let manifest = self.compile(&row.grant, &row.manifest)?;
-        Ok(Session { id: row.grant.session, grant: row.grant, manifest })
+        let SessionRow { grant, manifest: _, epoch, node: _ } = row;
+        Ok(Session { id: grant.session, grant, manifest, epoch })
     }
 
     /// The bytes must be those that the grant names.

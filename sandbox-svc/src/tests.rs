@@ -10,4 +10,6 @@ mod patches;
 mod reads;
 mod refusals;
 mod restart;
+mod run;
+mod steps;
 mod world;

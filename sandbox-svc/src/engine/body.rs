@@ -11,10 +11,8 @@ use bollard::models::{
 };
 use serde_json::Value;
 
-use crate::engine::{EngineError, Spec};
+use crate::engine::{EngineError, Spec, WORKSPACE};
 
-/// Where the copy is inside.
-pub(crate) const WORKSPACE: &str = "/workspace";
 const OOM_SCORE: i64 = 500;
 const TMP_INODES: u32 = 4096;
 /// They replace the engine's own list.

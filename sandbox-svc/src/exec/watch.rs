@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use futures::StreamExt as _;
+use futures::stream::FuturesUnordered;
 use tokio::time::{Instant, MissedTickBehavior};
 use tracing::warn;
 use transport::Chain;
@@ -50,6 +51,8 @@ impl Run<'_> {
         let mut tick = tokio::time::interval(TICK);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut ended = std::pin::pin!(self.engine.wait(id));
+        // Beside the output, which must go on being read: an engine ends no container whose output is stuck.
+        let mut kills = FuturesUnordered::new();
         loop {
             let stop = tokio::select! {
                 done = &mut ended => break done?,
@@ -61,8 +64,14 @@ impl Run<'_> {
                 () = self.live.cancel.cancelled(), if seen.reason.is_none() => {
                     Some(StopReason::Canceled)
                 }
+                killed = kills.select_next_some(), if !kills.is_empty() => {
+                    self.killed(killed);
+                    None
+                }
             };
-            self.stop(id, stop, &mut seen).await?;
+            if self.must_kill(stop, &mut seen).await? {
+                kills.push(self.engine.kill(id));
+            }
         }
         seen.oom_seen |= cgroups.oom_kills() > 0;
         self.drain(&mut frames, &mut seen, output_limit).await;
@@ -97,26 +106,30 @@ impl Run<'_> {
         }
     }
 
-    async fn stop(
+    /// Notes why the command is stopped, before it is; says whether it is time to kill it, or to try again.
+    async fn must_kill(
         &self,
-        id: &ContainerId,
         stop: Option<StopReason>,
         seen: &mut Watching,
-    ) -> Result<(), Unsettled> {
+    ) -> Result<bool, Unsettled> {
         if let (None, Some(reason)) = (seen.reason, stop) {
             let first = self.sandbox.store.note_reason(self.call(), reason.as_str()).await?;
             seen.reason = StopReason::parse(&first);
             self.sandbox.failpoint.hit("exec-reason")?;
         }
         let due = seen.killed.is_none_or(|at| at.elapsed() >= KILL_AGAIN);
-        if seen.reason.is_some() && due {
+        let must = seen.reason.is_some() && due;
+        if must {
             seen.killed = Some(Instant::now());
-            // An engine that does not answer is asked again; only the end itself counts.
-            if let Err(error) = self.engine.kill(id).await {
-                warn!(call = %self.call(), error = %Chain(&error), "a command could not be killed yet");
-            }
         }
-        Ok(())
+        Ok(must)
+    }
+
+    /// An engine that does not answer is asked again; only the end itself counts.
+    fn killed(&self, killed: Result<(), EngineError>) {
+        if let Err(error) = killed {
+            warn!(call = %self.call(), error = %Chain(&error), "a command could not be killed yet");
+        }
     }
 
     async fn drain(&self, frames: &mut Frames, seen: &mut Watching, limit: u64) {

@@ -153,6 +153,10 @@ impl Store {
         .execute(&mut *tx)
         .await?;
         if over {
+            sqlx::query("DELETE FROM plan WHERE run = ?1")
+                .bind(run.to_string())
+                .execute(&mut *tx)
+                .await?;
             sqlx::query(
                 "DELETE FROM output WHERE call IN (SELECT call FROM execution WHERE run = ?1)",
             )

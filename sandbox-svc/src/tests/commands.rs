@@ -8,7 +8,8 @@ use proto::sandbox::v1::execute_response::Message;
 use proto::sandbox::v1::get_execution_response::State;
 use serde_json::json;
 
-use super::world::{IMAGE, World, containers, open_manifest, read};
+use super::run::read;
+use super::world::{IMAGE, World, containers, open_manifest};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_command_runs_over_the_private_copy_and_its_end_is_on_record() {
@@ -51,7 +52,7 @@ async fn output_arrives_while_the_command_runs() {
     assert!(matches!(next().await, Message::Started(_)));
     match next().await {
         Message::Output(output) => {
-            assert_eq!((output.offset, output.bytes), (0, b"one\n".to_vec()))
+            assert_eq!((output.offset, output.bytes), (0, b"one\n".to_vec()));
         }
         other => panic!("{other:?}"),
     }
@@ -59,7 +60,7 @@ async fn output_arrives_while_the_command_runs() {
     fs::write(run.copy().join("go"), "").unwrap();
     match next().await {
         Message::Output(output) => {
-            assert_eq!((output.offset, output.bytes), (4, b"two\n".to_vec()))
+            assert_eq!((output.offset, output.bytes), (4, b"two\n".to_vec()));
         }
         other => panic!("{other:?}"),
     }

@@ -6,7 +6,8 @@ use receipt::Grant;
 use serde_json::json;
 use transport::issue::DevPki;
 
-use super::world::{IMAGE, Run, World, manifest, open_manifest};
+use super::run::Run;
+use super::world::{IMAGE, World, manifest, open_manifest};
 use crate::session::now_secs;
 
 fn owner(session: SessionId, node: &str, epoch: u64) -> common::Owner {
@@ -186,7 +187,7 @@ async fn a_run_has_one_copy_and_it_is_its_sessions() {
     let call = run.plan_exec(&["sleep", "100"]).await;
     let stream = run.stream(run.order(&call, None)).await.unwrap();
     run.close().await.unwrap();
-    assert_eq!(super::world::read(stream).await.unwrap().end(), "canceled");
+    assert_eq!(super::run::read(stream).await.unwrap().end(), "canceled");
     assert!(!copy.exists());
     run.close().await.unwrap();
     assert_eq!(run.open().await.unwrap_err().reason, "ENVIRONMENT_UNKNOWN");

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::world::{Run, Told, World, open_manifest, read};
+use super::run::{Run, Told, read};
+use super::world::{World, open_manifest};
 
 async fn ended(run: &Run<'_>, argv: &[&str]) -> Told {
     let told = run.exec(argv).await;

@@ -10,7 +10,8 @@ use receipt::{Effect, PatchOp, Scope};
 use serde_json::json;
 use transport::Fault;
 
-use super::world::{Run, World, asking_manifest, manifest, open_manifest};
+use super::run::Run;
+use super::world::{World, asking_manifest, manifest, open_manifest};
 
 async fn changed(run: &Run<'_>, script: &str) {
     let told = run.sh(script).await;

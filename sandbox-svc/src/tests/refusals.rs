@@ -5,7 +5,8 @@ use event::id::{CallId, RunId, SessionId};
 use receipt::{Executor, Receipt, Scope};
 use serde_json::json;
 
-use super::world::{Run, World, asking_manifest, manifest, open_manifest};
+use super::run::Run;
+use super::world::{World, asking_manifest, manifest, open_manifest};
 use crate::session::now_secs;
 
 async fn recorded(run: &Run<'_>, reasons: &[&str]) {

@@ -8,7 +8,8 @@ use proto::sandbox::v1::execute_response::Message;
 use proto::sandbox::v1::get_execution_response::State;
 use serde_json::json;
 
-use super::world::{Call, IMAGE, Run, World, open_manifest};
+use super::run::{Call, Run};
+use super::world::{IMAGE, World, open_manifest};
 
 /// A command that runs until the file `go` appears, and the copy it runs over.
 async fn started(run: &Run<'_>, then: &str) -> (Call, std::path::PathBuf) {
@@ -92,7 +93,7 @@ async fn a_command_whose_container_is_gone_is_lost_and_may_be_tried_again() {
     world.sandbox().environment(run.session, run.run).unwrap().forget_seen();
     let stream = run.stream(next).await.unwrap();
     fs::write(run.copy().join("go"), "").unwrap();
-    assert_eq!(super::world::read(stream).await.unwrap().end(), "exited 0");
+    assert_eq!(super::run::read(stream).await.unwrap().end(), "exited 0");
 }
 
 #[tokio::test(flavor = "multi_thread")]
