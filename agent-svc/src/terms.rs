@@ -16,6 +16,8 @@ const CEILING: Budget = Budget {
     tokens: 5_000_000,
     wall_time: Millis(12 * 60 * 60 * 1000),
 };
+/// How many model turns a run has when the manifest does not say.
+const STEPS: u64 = 8;
 /// How long an ask stays open when the manifest does not say.
 const ASK_TIMEOUT: Duration = Duration::from_secs(120);
 const ASK_TIMEOUT_ON_HOLD: Duration = Duration::from_secs(24 * 60 * 60);
@@ -38,7 +40,7 @@ impl Terms {
         Self {
             system: transcript::system(manifest),
             limits: Limits {
-                steps: max_steps,
+                steps: Some(max_steps.unwrap_or(STEPS)),
                 tool_calls: max_tool_calls,
                 tokens: max_model_tokens,
                 wall_time: max_wall_time.map(millis),
@@ -59,4 +61,27 @@ impl Terms {
 
 fn millis(span: Duration) -> Millis {
     Millis(u64::try_from(span.as_millis()).unwrap_or(u64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use kernel::Limits;
+    use manifest::Manifest;
+    use receipt::OnDisconnect;
+
+    use super::{CEILING, Terms};
+    use crate::tests::mesh::MANIFEST;
+
+    #[test]
+    fn a_manifest_that_names_no_steps_has_eight() {
+        let steps = |budget: &str| {
+            let text = format!("{MANIFEST}{budget}");
+            let manifest = Manifest::parse(text.as_bytes(), "fix-it.yaml").unwrap();
+            let prompt = Terms::of(&manifest, OnDisconnect::Deny).prompt(Limits::default());
+            (prompt.manifest.steps, prompt.ceiling)
+        };
+        assert_eq!(steps(""), (Some(8), CEILING));
+        assert_eq!(steps("budget: {max_tool_calls: 3}\n"), (Some(8), CEILING));
+        assert_eq!(steps("budget: {max_steps: 30}\n"), (Some(30), CEILING));
+    }
 }

@@ -5,7 +5,7 @@ mod audit;
 mod calls;
 mod gateway;
 mod ledger;
-mod mesh;
+pub(crate) mod mesh;
 mod model;
 mod presence;
 mod refusals;
