@@ -39,7 +39,8 @@ pub(crate) async fn create(
         .verify::<Grant>(&wanted.grant)
         .map_err(|invalid| refused(invalid.reason(), invalid.to_string()))?
         .into_inner();
-    let new = granted(runtime, caller, wanted, &grant)?;
+    let manifest = manifest(runtime, caller, &wanted).await?;
+    let new = granted(runtime, caller, Wanted { manifest, ..wanted }, &grant)?;
     match runtime.store.open_session(&new, runtime.node).await? {
         Opened::New(owner) => open(runtime, &new, owner).await,
         Opened::Known(known) => {
@@ -60,6 +61,17 @@ fn refused(reason: &str, why: String) -> Refusal {
 }
 
 /// The session as its grant has it; what the request says besides must not go beyond that.
+/// A grant may be renewed when its manifest's file has long changed; what the session began with counts.
+async fn manifest(runtime: &Runtime, caller: &Caller, wanted: &Wanted) -> Result<Vec<u8>, Refusal> {
+    if !wanted.manifest.is_empty() {
+        return Ok(wanted.manifest.clone());
+    }
+    match runtime.store.session(&caller.tenant, wanted.session).await? {
+        Some(_) => Ok(runtime.store.manifest(wanted.session).await?),
+        None => Ok(Vec::new()),
+    }
+}
+
 fn granted(
     runtime: &Runtime,
     caller: &Caller,

@@ -40,10 +40,6 @@ models:
   - scripted
 "#;
 
-pub(crate) fn manifest_digest(bytes: &[u8]) -> Digest {
-    Digest::of(bytes)
-}
-
 pub(crate) fn digest() -> Digest {
     Digest::of(MANIFEST.as_bytes())
 }

@@ -8,7 +8,9 @@ use event::{Data, Digest, SandboxNetwork, SandboxStarted, SandboxStatus, Sandbox
 use proto::common::v1 as common;
 use proto::sandbox::v1 as wire;
 use proto::sandbox::v1::sandbox_service_server::SandboxService;
-use receipt::{Effect, EffectClass, Executor, Network, Part, Plan, Scope, Signed, Version};
+use receipt::{
+    Effect, EffectClass, Executor, Grant, Network, Part, Payload as _, Plan, Scope, Signed, Version,
+};
 use serde_json::json;
 use tokio::sync::{mpsc, watch};
 use tokio_stream::wrappers::ReceiverStream;
@@ -300,8 +302,8 @@ impl SandboxService for Sandbox {
             return Err(to_status(&Says(code, reason)));
         }
         let wire::FenceRequest { owner, grant, manifest } = request.into_inner();
-        assert!(grant.is_some());
-        assert_eq!(Digest::of(&manifest), super::mesh::manifest_digest(&manifest));
+        let granted = Grant::parse(&grant.unwrap().payload).unwrap();
+        assert_eq!(Digest::of(&manifest), granted.manifest);
         let epoch = self.fences.raise(&owner.unwrap())?;
         let tools = self.with(|state| {
             let names = state.shapes.keys();

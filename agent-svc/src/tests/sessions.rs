@@ -78,6 +78,31 @@ async fn a_grant_that_differs_in_its_times_renews_and_any_other_conflicts() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_grant_is_renewed_without_the_manifest_that_the_session_has() {
+    let mesh = Mesh::start().await;
+    let alice = Person::operator(&mesh);
+    let first = alice.grant(SessionId::new());
+    let unknown = (Code::FailedPrecondition, "MANIFEST_MISMATCH".to_owned());
+    assert_eq!(reason(alice.create_with(&first, "").await), unknown);
+    alice.create_with(&first, MANIFEST).await.unwrap();
+    let newer = Grant { iat: first.iat + 1, exp: first.exp + 600, ..first.clone() };
+    // The played executors check that they are shown the whole manifest.
+    assert_eq!(alice.create_with(&newer, "").await, Ok(0));
+    let held = alice.get(first.session).await.unwrap().grant.unwrap();
+    assert_eq!(held.payload, receipt::Payload::to_bytes(&newer).unwrap());
+
+    let elsewhere = Grant { workspace: "elsewhere".to_owned(), ..newer.clone() };
+    let conflict = (Code::AlreadyExists, "SESSION_CONFLICT".to_owned());
+    assert_eq!(reason(alice.create_with(&elsewhere, "").await), conflict);
+    let another = Grant { manifest: Digest::of(b"another"), ..newer.clone() };
+    assert_eq!(reason(alice.create_with(&another, "").await), unknown);
+    // Another tenant's session is none.
+    let stranger = Person { tenant: "other".to_owned(), ..alice.clone() };
+    let foreign = Grant { tenant: "other".to_owned(), ..newer };
+    assert_eq!(reason(stranger.create_with(&foreign, "").await), unknown);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_grant_that_does_not_fit_is_refused_before_anyone_is_told() {
     let mesh = Mesh::start().await;
     let alice = Person::operator(&mesh);
