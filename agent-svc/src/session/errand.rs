@@ -12,7 +12,8 @@ use event::id::RunId;
 use kernel::{Key, Reason, Seen};
 use receipt::Executor;
 use tokio::sync::mpsc;
-use tracing::warn;
+use tokio::time::Instant;
+use tracing::{error, warn};
 use transport::{Code, Fault};
 
 use super::content::Content;
@@ -195,20 +196,27 @@ pub(super) async fn open(errand: Errand) {
     }
 }
 
-/// A refusal closes it as well: the executor has nothing to close, or closes it by itself.
+/// sandbox-svc closes no open environment by itself, so what fails is tried again for a while. Where the owner is not
+/// known any more, the fence is raised first.
 pub(super) async fn close(errand: Errand) {
     let mut pause = Pause::new();
-    loop {
-        match errand.runtime.peers.sandbox.close(errand.owner, errand.run).await {
-            Ok(()) => break,
-            Err(fault) if is_transient(&fault) => {
-                warn!(run = %errand.run, reason = fault.reason, "environment cannot be closed yet");
-                pause.wait().await;
-            }
-            Err(fault) => {
-                warn!(run = %errand.run, reason = fault.reason, "environment was not closed");
+    let give_up = Instant::now() + errand.runtime.spans.closing;
+    let mut told = false;
+    while let Err(fault) = errand.runtime.peers.sandbox.close(errand.owner, errand.run).await {
+        match errand.after(fault, &mut pause).await {
+            Then::Again => (),
+            Then::Refused(reason, _) if Instant::now() >= give_up => {
+                error!(run = %errand.run, %reason, "environment was not closed");
                 break;
             }
+            Then::Refused(reason, _) => {
+                if !told {
+                    warn!(run = %errand.run, %reason, "environment cannot be closed yet");
+                    told = true;
+                }
+                pause.wait().await;
+            }
+            Then::Dropped => return,
         }
     }
     errand.done(Seen::EnvironmentClosed, Content::Bare).await;

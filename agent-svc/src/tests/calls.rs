@@ -276,6 +276,54 @@ async fn cancel_drops_the_model_in_mid_answer() {
     let (_, outcome) = reader.rest().await;
     assert!(matches!(outcome.state, Some(wire::outcome::State::Canceled(_))));
 }
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_whose_executor_forgets_the_session_while_it_is_stopped_comes_to_an_end() {
+    let mesh = Mesh::start().await;
+    mesh.sandbox.gate.send_replace(false);
+    mesh.model.script([call("check", json!({}))]);
+    let alice = Person::operator(&mesh);
+    let session = alice.create().await;
+    alice.prompt(session).await.unwrap();
+    let mut reader = alice.attach(session).await;
+    reader.until("call.output").await;
+    // The driver is held up at writing the cancellation, and meanwhile the end of the call cannot be heard any more.
+    let database = mesh.connect().await;
+    let mut held = database.begin_with("BEGIN IMMEDIATE").await.unwrap();
+    sqlx::query("UPDATE run SET ordinal = ordinal").execute(&mut *held).await.unwrap();
+    let forgotten = async {
+        for _ in 0..20 {
+            alice.get(session).await.unwrap();
+        }
+        mesh.sandbox.fences.forget();
+        mesh.sandbox.cuts.send_modify(|cuts| *cuts += 1);
+        for _ in 0..20 {
+            alice.get(session).await.unwrap();
+        }
+        held.rollback().await.unwrap();
+    };
+    assert_eq!(tokio::join!(alice.cancel(session), forgotten).0, Ok(true));
+    let (_, outcome) = reader.rest().await;
+    assert!(matches!(outcome.state, Some(wire::outcome::State::Canceled(_))), "{outcome:?}");
+    assert_eq!(mesh.sandbox.runs(), [1], "it was not begun again");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_environment_that_cannot_be_closed_is_tried_again_for_a_while() {
+    let mut mesh = Mesh::start().await;
+    for (fails, closed) in [(2, 1), (u32::MAX, 0)] {
+        mesh.kill().await;
+        mesh.spans.closing = Duration::from_millis(if closed == 1 { 30_000 } else { 300 });
+        mesh.boot(None).await;
+        mesh.sandbox.with(|state| (state.closed, state.close_fails) = (0, fails));
+        let alice = Person::operator(&mesh);
+        let session = alice.create().await;
+        alice.prompt(session).await.unwrap();
+        let (_, outcome) = alice.attach(session).await.rest().await;
+        assert!(matches!(outcome.state, Some(wire::outcome::State::Completed(_))));
+        assert_eq!(mesh.sandbox.with(|state| state.closed), closed);
+    }
+}
+
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lost_call_is_tried_again_only_where_that_is_harmless() {

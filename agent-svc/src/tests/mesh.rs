@@ -152,10 +152,22 @@ impl Mesh {
         self.pki.context(service).unwrap()
     }
 
+    /// Another connection to the service's database.
+    pub(crate) async fn connect(&self) -> sqlx::SqlitePool {
+        let options = sqlx::sqlite::SqliteConnectOptions::new().filename(self.database());
+        sqlx::SqlitePool::connect_with(options).await.unwrap()
+    }
+
+    /// Changes what is stored while no process has it.
+    pub(crate) async fn damage(&self, statement: &'static str) {
+        let pool = self.connect().await;
+        sqlx::query(statement).execute(&pool).await.unwrap();
+        pool.close().await;
+    }
+
     /// How many events wait for the ledger.
     pub(crate) async fn waiting(&self) -> i64 {
-        let options = sqlx::sqlite::SqliteConnectOptions::new().filename(self.database());
-        let pool = sqlx::SqlitePool::connect_with(options).await.unwrap();
+        let pool = self.connect().await;
         let count =
             sqlx::query_scalar("SELECT COUNT(*) FROM outbox").fetch_one(&pool).await.unwrap();
         pool.close().await;

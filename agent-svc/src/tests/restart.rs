@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 
 use event::Data;
 use proto::agent::v1 as wire;
+use proto::common::v1 as common;
+use proto::sandbox::v1::finished::Outcome;
 use receipt::Scope;
 use serde_json::json;
 
@@ -216,4 +218,27 @@ async fn a_claim_that_was_not_resolved_before_a_kill_is_made_again_by_the_same_p
     let (_, outcome) = alice.attach(session).await.rest().await;
     assert!(matches!(outcome.state, Some(wire::outcome::State::Completed(_))));
     assert_eq!(mesh.sandbox.runs(), [1]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_loss_of_one_attempt_is_not_that_of_the_next() {
+    // Started, opened, asked, answered, begun, planned, and then: the second attempt is due.
+    let mut mesh = Mesh::start_dying(Some(7)).await;
+    mesh.sandbox.gate.send_replace(false);
+    mesh.model.script([Turn::Call(vec![("check", json!({}))]), Turn::Say("done")]);
+    let alice = Person::operator(&mesh);
+    let session = alice.create_holding().await;
+    alice.prompt(session).await.unwrap();
+    alice.attach(session).await.until("sandbox.started").await;
+    mesh.sandbox.finish(Outcome::Lost(common::Lost { may_have_run: true }));
+    mesh.died().await;
+    mesh.restart().await;
+    let mut reader = Person::operator(&mesh).attach(session).await;
+    reader.until("sandbox.started").await;
+    let Data::SandboxStarted(again) = reader.until("sandbox.started").await.data else { panic!() };
+    assert_eq!(again.attempt, 2);
+    mesh.sandbox.gate.send_replace(true);
+    let (_, outcome) = reader.rest().await;
+    assert!(matches!(outcome.state, Some(wire::outcome::State::Completed(_))), "{outcome:?}");
+    assert_eq!(mesh.sandbox.runs(), [2]);
 }

@@ -87,6 +87,8 @@ pub(crate) struct State {
     pub(crate) refuses: Option<(Code, &'static str)>,
     pub(crate) opened: u32,
     pub(crate) closed: u32,
+    /// So many requests to close an environment fail.
+    pub(crate) close_fails: u32,
     pub(crate) asked: u32,
     /// Requests to stop are heard and not followed.
     pub(crate) stubborn: bool,
@@ -149,6 +151,7 @@ impl Sandbox {
             refuses: None,
             opened: 0,
             closed: 0,
+            close_fails: 0,
             asked: 0,
             stubborn: false,
             twist: |_| (),
@@ -332,8 +335,16 @@ impl SandboxService for Sandbox {
         request: Request<wire::CloseEnvironmentRequest>,
     ) -> Result<Response<wire::CloseEnvironmentResponse>, Status> {
         self.fences.check(&request.into_inner().owner.unwrap())?;
-        self.with(|state| state.closed += 1);
-        Ok(Response::new(wire::CloseEnvironmentResponse {}))
+        self.with(|state| match state.close_fails.checked_sub(1) {
+            Some(left) => {
+                state.close_fails = left;
+                Err(to_status(&Says(Code::Internal, "INTERNAL")))
+            }
+            None => {
+                state.closed += 1;
+                Ok(Response::new(wire::CloseEnvironmentResponse {}))
+            }
+        })
     }
 
     async fn plan(

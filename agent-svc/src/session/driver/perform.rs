@@ -36,14 +36,8 @@ impl Driver {
 
     fn drop_undue(&mut self, due: &[Effect]) {
         // What is being stopped brings its own end.
-        let wanted = |key: &Key| {
-            due.iter().any(|effect| match (effect, key) {
-                (Effect::Stop { call, attempt }, Key::Execute(running, of)) => {
-                    (call, attempt) == (running, of)
-                }
-                _ => effect.key() == *key,
-            })
-        };
+        let wanted =
+            |key: &Key| due.iter().any(|effect| effect.key() == *key || stops(effect, key));
         self.running.retain(|key, errand| {
             let keep = wanted(key);
             if !keep {
@@ -164,6 +158,8 @@ impl Driver {
                 self.running.remove(&key);
                 self.inherited.insert(key);
                 if let Fence::Up(_) = self.fence {
+            // Whoever was to hear its end is gone, and a request of this owner may still be on its way.
+            Report::Unfenced(key) if self.is_being_stopped(&key) => Err(Broken::LostSight),
                     self.fence = self.raise_fence();
                 }
                 Ok(())
@@ -184,6 +180,11 @@ impl Driver {
     async fn progress(&mut self, progress: progress::Progress) -> Result<(), Broken> {
         let Some(work) = &self.work else { return Ok(()) };
         let at = self.runtime.clock.now();
+    fn is_being_stopped(&self, key: &Key) -> bool {
+        let work = self.work.iter();
+        work.flat_map(|work| work.run.due()).any(|effect| stops(&effect, key))
+    }
+
         let Some(progress::Told { actor, data, change }) = progress.tell(work) else {
             return Ok(());
         };
@@ -199,4 +200,19 @@ impl Driver {
         append.changes = change.into_iter().collect::<Vec<Change>>();
         self.commit(append).await
     }
+}
+
+/// Whether the effect is to end what this key names.
+fn stops(effect: &Effect, key: &Key) -> bool {
+    match (effect, key) {
+        (Effect::Stop { call, attempt }, Key::Execute(running, of)) => {
+            (call, attempt) == (running, of)
+        }
+        _ => false,
+    }
+}
+
+fn entry(work: &Work, call: kernel::CallId) -> Result<Call, Broken> {
+    let entry = work.calls.get(&ids::call(call)).cloned();
+    entry.ok_or(Broken::Damaged(Damaged::CallMissing))
 }

@@ -47,6 +47,7 @@ pub(super) async fn attend(
     loop {
         let heard = match if known { remembered(errand, order).await } else { None } {
             Some(heard) => heard,
+            None if order.stop.is_cancelled() => Heard::Interrupted,
             None => attach(errand, order, receipt, &mut offset).await,
         };
         known = true;
@@ -76,17 +77,23 @@ pub(super) async fn attend(
 }
 
 /// What sandbox-svc knows about the call, if that is the whole story. Otherwise it is attached to: that begins what is
-/// not known, goes along with what runs, and tells again how a container began.
+/// not known, goes along with what runs, and tells again how a container began. Nor is a loss the whole story: no attempt
+/// is named with it, and while this one has not been begun it is that of the one before.
 async fn remembered(errand: &Errand, order: &Order) -> Option<Heard> {
     match errand.runtime.peers.sandbox.execution(errand.owner, order.call).await {
         Ok(wire::GetExecutionResponse { state: Some(State::Finished(finished)) })
-            if finished.stopped_data.is_empty() || order.entry.announced >= order.attempt =>
+            if !is_lost(&finished)
+                && (finished.stopped_data.is_empty() || order.entry.announced >= order.attempt) =>
         {
             Some(Heard::Finished(Box::new(finished)))
         }
         Ok(_) => None,
         Err(fault) => Some(Heard::Fault(fault)),
     }
+}
+
+fn is_lost(finished: &wire::Finished) -> bool {
+    matches!(finished.outcome, Some(Ended::Lost(_)))
 }
 
 async fn attach(
@@ -251,6 +258,8 @@ pub(in crate::session) async fn wind_up(errand: Errand, call: CallId, attempt: u
     let (report, content) = loop {
         stop(&errand, call).await;
         match errand.runtime.peers.sandbox.execution(errand.owner, call).await {
+            // Also when it is the end of the attempt before: then this one was never begun, and nothing else came of the
+            // call.
             Ok(wire::GetExecutionResponse { state: Some(State::Finished(finished)) }) => {
                 break report(call, attempt, finished);
             }
