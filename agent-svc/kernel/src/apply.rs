@@ -95,6 +95,7 @@ impl Run {
             ModelEnd::Length if self.left().tokens == 0 => {
                 self.cut_short(Halt::OverBudget(Metric::Tokens))
             }
+            ModelEnd::OverBudget => self.cut_short(Halt::OverBudget(Metric::Tokens)),
             ModelEnd::Length => self.cut_short(Halt::Failed(Reason::MODEL_TRUNCATED)),
             ModelEnd::Error => self.cut_short(Halt::Failed(Reason::MODEL_ERROR)),
             ModelEnd::Failed(reason) => self.cut_short(Halt::Failed(reason)),

@@ -90,6 +90,8 @@ pub enum ModelEnd {
     Length,
     /// The provider ended the answer with an error.
     Error,
+    /// Nothing was asked: what is left of the tokens would not have paid for it.
+    OverBudget,
     /// The call failed; it is not repeated.
     Failed(Reason),
     /// Nobody knows what became of the call; a new attempt follows.

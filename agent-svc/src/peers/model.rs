@@ -15,11 +15,12 @@ use crate::store::Owner;
 #[derive(Debug, Clone)]
 pub(crate) struct Model(ModelServiceClient<PeerChannel>);
 
-/// One model turn.
+/// One model turn, each attempt under a call id of its own.
 #[derive(Debug, Clone)]
 pub(crate) struct Turn {
     pub(crate) model: String,
     pub(crate) step: u32,
+    pub(crate) attempt: u32,
     pub(crate) messages: Vec<model::Message>,
     pub(crate) tools: Vec<Tool>,
     pub(crate) max_output_tokens: u64,
@@ -55,7 +56,7 @@ impl Model {
         target: Target,
         turn: &Turn,
     ) -> Result<Streaming<model::CompleteResponse>, Fault> {
-        let Turn { model, step, messages, tools, max_output_tokens } = turn.clone();
+        let Turn { model, step, attempt: _, messages, tools, max_output_tokens } = turn.clone();
         let request = model::CompleteRequest {
             owner: Some(owner(by)),
             call: Some(call(target)),

@@ -188,6 +188,7 @@ impl Draft<'_> {
         let retryable = matches!(self.scene.content, Content::NoAnswer { retryable: true, .. });
         match end {
             ModelEnd::Stop | ModelEnd::Calls(_) | ModelEnd::Length | ModelEnd::Error => Ok(()),
+            ModelEnd::OverBudget => self.failure("model", "BUDGET_EXCEEDED", false),
             ModelEnd::Failed(reason) => self.failure("model", reason.as_str(), retryable),
             ModelEnd::Lost => self.failure("model", kernel::Reason::MODEL_LOST.as_str(), true),
         }

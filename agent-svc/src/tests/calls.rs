@@ -135,6 +135,19 @@ async fn a_model_that_fails_ends_the_run_with_its_reason() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_turn_that_the_rest_of_the_budget_would_not_pay_for_ends_the_run_as_over_budget() {
+    let mesh = Mesh::start().await;
+    mesh.model.script([Turn::Fail("BUDGET_EXCEEDED")]);
+    let alice = Person::operator(&mesh);
+    let session = alice.create().await;
+    alice.prompt(session).await.unwrap();
+    let (events, outcome) = alice.attach(session).await.rest().await;
+    let exceeded = wire::BudgetExceeded { metric: "tokens".to_owned() };
+    assert_eq!(outcome.state, Some(wire::outcome::State::BudgetExceeded(exceeded)));
+    assert_eq!(kinds(&events)[2..], ["model.request", "error", "agent.stopped"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_cannot_be_recorded_ends_the_run() {
     let mesh = Mesh::start().await;
     // Within every bound, but each character is six in the event's bytes.

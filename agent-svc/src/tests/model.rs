@@ -22,6 +22,8 @@ pub(crate) enum Turn {
     Fail(&'static str),
     /// It answers only once the test lets it.
     Wait(&'static str),
+    /// The same, and when nobody waits any more it gives up and says so.
+    Abort(&'static str),
 }
 
 #[derive(Debug, Clone)]
@@ -63,6 +65,21 @@ impl Model {
         self.state.lock().unwrap().script = turns.into();
     }
 
+    /// The attempt that each request says it is.
+    pub(crate) fn attempts(&self) -> Vec<u32> {
+        let state = self.state.lock().unwrap();
+        state.requests.iter().map(|request| request.call.as_ref().unwrap().attempt).collect()
+    }
+
+    /// Nobody waits for an answer any more.
+    pub(crate) async fn once_left(&self) {
+        super::mesh::eventually("the caller has left", || {
+            let state = self.state.lock().unwrap();
+            !state.known.values().any(|known| matches!(known, Known::Running))
+        })
+        .await;
+    }
+
     /// What the model was shown with its latest request.
     pub(crate) fn shown(&self) -> Vec<wire::Message> {
         self.state.lock().unwrap().requests.last().unwrap().messages.clone()
@@ -90,6 +107,16 @@ fn called(calls: &[(&str, serde_json::Value)]) -> wire::Answer {
         arguments: arguments.to_string().into_bytes(),
     });
     wire::Answer { finish: wire::Finish::ToolCalls.into(), calls: calls.collect(), ..said("") }
+}
+
+fn aborted() -> wire::ModelError {
+    wire::ModelError {
+        kind: "MODEL_ABORTED".to_owned(),
+        retryable: true,
+        billed: true,
+        usage: Some(usage()),
+        ..wire::ModelError::default()
+    }
 }
 
 /// Each call of a turn is answered once, and nothing is answered that was not called.
@@ -158,9 +185,13 @@ impl ModelService for Model {
                 }
             };
             let settle = |known| state.lock().unwrap().known.insert(call.clone(), known);
-            let waits = matches!(turn, Turn::Wait(_));
+            let left = match turn {
+                Turn::Wait(_) => Some(Known::InDoubt),
+                Turn::Abort(_) => Some(Known::Failed(aborted())),
+                Turn::Say(_) | Turn::Call(_) | Turn::Raw(_) | Turn::Fail(_) => None,
+            };
             let answer = match turn {
-                Turn::Say(text) | Turn::Wait(text) => said(text),
+                Turn::Say(text) | Turn::Wait(text) | Turn::Abort(text) => said(text),
                 Turn::Call(calls) => called(&calls),
                 Turn::Raw(answer) => *answer,
                 Turn::Fail(kind) => {
@@ -170,11 +201,11 @@ impl ModelService for Model {
                     return;
                 }
             };
-            if waits {
+            if let Some(left) = left {
                 tokio::select! {
                     opened = gate.wait_for(|open| *open) => drop(opened),
                     () = sender.closed() => {
-                        settle(Known::InDoubt);
+                        settle(left);
                         return;
                     }
                 }

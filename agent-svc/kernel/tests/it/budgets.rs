@@ -140,6 +140,12 @@ fn an_answer_cut_off_by_the_runs_own_limit_is_a_budget_end() {
 }
 
 #[test]
+fn a_turn_that_what_is_left_would_not_pay_for_is_a_budget_end() {
+    let mut world = World::thinking(limited(Limits { tokens: Some(100), ..Limits::default() }));
+    assert_eq!(world.sees(said(2, 0, ModelEnd::OverBudget))[1..], [ended(Metric::Tokens)]);
+}
+
+#[test]
 fn a_lost_model_call_is_paid_for() {
     let mut world = World::thinking(limited(Limits { tokens: Some(100), ..Limits::default() }));
     assert_eq!(

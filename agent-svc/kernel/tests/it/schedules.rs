@@ -92,6 +92,7 @@ impl World {
             2 => said(call.0, tokens, ModelEnd::Failed(Reason::of("MODEL_TIMEOUT"))),
             3 | 4 => said(call.0, tokens, ModelEnd::Lost),
             5 => replied(call.0, tokens, &[]),
+            6 => said(call.0, tokens, ModelEnd::OverBudget),
             many => {
                 let calls: Vec<CallId> = (0..u128::from(many % 4) + 1)
                     .map(|n| CallId((self.inputs + 1) << 32 | n))

@@ -78,6 +78,7 @@ fn inputs() -> Vec<(&'static str, Seen)> {
         ("ModelEnded Calls", replied(2, 10, &[FIRST, SECOND])),
         ("ModelEnded Calls, none", replied(2, 10, &[])),
         ("ModelEnded Length", said(2, 10, ModelEnd::Length)),
+        ("ModelEnded OverBudget", said(2, 0, ModelEnd::OverBudget)),
         ("ModelEnded Error", said(2, 10, ModelEnd::Error)),
         ("ModelEnded Failed", said(2, 10, ModelEnd::Failed(reason()))),
         ("ModelEnded Lost", said(2, 10, ModelEnd::Lost)),
@@ -238,7 +239,11 @@ fn model_end(end: &ModelEnd) -> String {
     match end {
         ModelEnd::Calls(_) => "Calls".to_owned(),
         ModelEnd::Failed(reason) => format!("Failed {reason}"),
-        ModelEnd::Stop | ModelEnd::Length | ModelEnd::Error | ModelEnd::Lost => format!("{end:?}"),
+        ModelEnd::Stop
+        | ModelEnd::Length
+        | ModelEnd::OverBudget
+        | ModelEnd::Error
+        | ModelEnd::Lost => format!("{end:?}"),
     }
 }
 

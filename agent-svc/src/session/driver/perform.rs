@@ -82,6 +82,7 @@ impl Driver {
                     step: u32::try_from(step).unwrap_or(u32::MAX),
                     messages: work.messages.clone(),
                     tools: offers.tools(),
+                    attempt,
                     max_output_tokens,
                 };
                 self.errands.spawn(model::ask(errand, ids::call(call), turn, known))

@@ -28,6 +28,11 @@ const WORDS_EVERY: Duration = Duration::from_millis(50);
 const WORDS: usize = 1024;
 const WORDS_KEPT: usize = 3;
 
+/// Nobody waited for the answer any more, or it was never heard: as a new call, the turn may be asked for again.
+const LOST: [&str; 2] = ["MODEL_ABORTED", "MODEL_IN_DOUBT"];
+/// The request would have cost more than the run has left, so none was made.
+const OVER_BUDGET: &str = "BUDGET_EXCEEDED";
+
 /// How a turn ended.
 enum Turned {
     Answered(model::Answer),
@@ -94,7 +99,7 @@ async fn remembered(errand: &Errand, call: CallId) -> Result<Option<Turned>, Hea
 }
 
 async fn hear(errand: &Errand, call: CallId, turn: &Turn) -> Heard {
-    let target = errand.target(call, 1);
+    let target = errand.target(call, turn.attempt);
     let mut stream = match errand.runtime.peers.model.complete(errand.owner, target, turn).await {
         Ok(stream) => stream,
         Err(fault) => return Heard::Fault(fault),
@@ -189,7 +194,12 @@ fn ended(turned: Turned, size: usize) -> (u64, ModelEnd, Content) {
         Turned::Failed(model::ModelError { kind, retryable, billed, usage: told, .. }) => {
             let told = told.map(usage);
             let cost = if billed { told.unwrap_or(unknown) } else { told.unwrap_or_default() };
-            no_answer(cost, retryable, ModelEnd::Failed(parsed(&kind)))
+            let end = match kind.as_str() {
+                OVER_BUDGET => ModelEnd::OverBudget,
+                kind if LOST.contains(&kind) => ModelEnd::Lost,
+                kind => ModelEnd::Failed(parsed(kind)),
+            };
+            no_answer(cost, retryable, end)
         }
         Turned::Refused(reason, detail) => (0, ModelEnd::Failed(reason), Content::Detail(detail)),
         Turned::Lost => no_answer(unknown, true, ModelEnd::Lost),
