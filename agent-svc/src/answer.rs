@@ -155,8 +155,8 @@ async fn folded(
         live.answered.notify_one();
         let (reply, told) = oneshot::channel();
         let asked = async {
-            live.inbox.send(Command::Fold { reply }).await.map_err(|_| Refusal::Recovering)?;
-            told.await.map_err(|_| Refusal::Recovering)
+            live.tell(Command::Fold { reply }).await?;
+            told.await.map_err(|_| live.unheard())
         };
         tokio::time::timeout(runtime.spans.answer, asked)
             .await

@@ -20,7 +20,7 @@ use crate::obo::{About, Access, Caller};
 use crate::refusal::Refusal;
 use crate::run;
 use crate::runtime::Runtime;
-use crate::store::Session;
+use crate::store::{Session, State};
 use crate::subscribe;
 
 pub(crate) use show::outcome;
@@ -198,8 +198,12 @@ impl Api {
         Ok(wire::ListSessionsResponse { sessions, next_page_token })
     }
 
-    async fn shown(&self, session: Session) -> Result<wire::Session, Refusal> {
-        let open = self.0.store.open_asks(session.owner.session, session.through_seq).await?;
+    async fn shown(&self, mut session: Session) -> Result<wire::Session, Refusal> {
+        let id = session.owner.session;
+        if self.0.sessions.get(id).is_some_and(|live| live.feed.is_parked()) {
+            session.state = State::NeedsOperator;
+        }
+        let open = self.0.store.open_asks(id, session.through_seq).await?;
         show::session(session, open.into_iter().map(|(_, permission, _)| permission))
     }
 }

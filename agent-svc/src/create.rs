@@ -22,6 +22,7 @@ use crate::{fence, session};
 pub(crate) struct Wanted {
     pub(crate) session: SessionId,
     pub(crate) grant: Signed,
+    /// Empty in the renewal of a grant: that which the session has.
     pub(crate) manifest: Vec<u8>,
     /// Empty: the grant's first.
     pub(crate) model: String,
@@ -60,7 +61,6 @@ fn refused(reason: &str, why: String) -> Refusal {
     Refusal::Grant { reason: format!("GRANT_{reason}"), why }
 }
 
-/// The session as its grant has it; what the request says besides must not go beyond that.
 /// A grant may be renewed when its manifest's file has long changed; what the session began with counts.
 async fn manifest(runtime: &Runtime, caller: &Caller, wanted: &Wanted) -> Result<Vec<u8>, Refusal> {
     if !wanted.manifest.is_empty() {
@@ -72,6 +72,7 @@ async fn manifest(runtime: &Runtime, caller: &Caller, wanted: &Wanted) -> Result
     }
 }
 
+/// The session as its grant has it; what the request says besides must not go beyond that.
 fn granted(
     runtime: &Runtime,
     caller: &Caller,
@@ -196,7 +197,7 @@ async fn renew(runtime: &Arc<Runtime>, known: Session, new: &NewSession) -> Resu
     raise(runtime, known.owner).await?;
     info!(session = %new.id, "grant renewed");
     if let Some(live) = runtime.sessions.get(new.id) {
-        live.inbox.send(Command::Renewed).await.map_err(|_| Refusal::Recovering)?;
+        live.tell(Command::Renewed).await?;
     }
     acknowledged(runtime, new, new.id).await
 }
@@ -222,6 +223,7 @@ async fn first(live: &Live) -> Result<u64, Refusal> {
             match (seen.through, &seen.flow) {
                 (Some(through), _) => return Ok(through),
                 (None, crate::feed::Flow::Frozen) => return Err(Refusal::StreamFrozen),
+                (None, crate::feed::Flow::Parked) => return Err(Refusal::SessionDamaged),
                 (None, _) => (),
             }
         }

@@ -37,6 +37,8 @@ pub(crate) enum Flow {
     Going,
     /// audit-svc refuses the entry after `through`; the stream goes no further.
     Frozen,
+    /// Nobody can drive the session.
+    Parked,
     /// `last` is the stream's last entry, acknowledged or not yet.
     Ended {
         last: Option<u64>,
@@ -92,7 +94,24 @@ impl Feed {
     }
 
     pub(crate) fn freeze(&self) {
-        self.progress.send_modify(|progress| progress.flow = Flow::Frozen);
+        self.progress.send_modify(|progress| {
+            if progress.flow != Flow::Parked {
+                progress.flow = Flow::Frozen;
+            }
+        });
+    }
+
+    /// What was told of an end, or of a refusal, stands.
+    pub(crate) fn park(&self) {
+        self.progress.send_modify(|progress| {
+            if progress.flow == Flow::Going {
+                progress.flow = Flow::Parked;
+            }
+        });
+    }
+
+    pub(crate) fn is_parked(&self) -> bool {
+        self.progress.borrow().flow == Flow::Parked
     }
 
     /// The session is over; readers learn so once `last` is acknowledged.

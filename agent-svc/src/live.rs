@@ -73,6 +73,16 @@ impl Live {
         })
     }
 
+    /// Leaves a command for the session's driver.
+    pub(crate) async fn tell(&self, command: Command) -> Result<(), Refusal> {
+        self.inbox.send(command).await.map_err(|_| self.unheard())
+    }
+
+    /// Why a command is not answered.
+    pub(crate) fn unheard(&self) -> Refusal {
+        if self.feed.is_parked() { Refusal::SessionDamaged } else { Refusal::Recovering }
+    }
+
     pub(crate) fn presence(&self) -> watch::Receiver<Presence> {
         self.presence.subscribe()
     }

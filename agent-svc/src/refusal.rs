@@ -54,6 +54,8 @@ pub(crate) enum Refusal {
     Stopping,
     #[error("the session is being recovered")]
     Recovering,
+    #[error("what is stored of the session cannot be read; an operator has to look at it")]
+    SessionDamaged,
     #[error("the state cannot be read or written")]
     State(#[from] store::Error),
     #[error("the ledger's answer does not continue the stream")]
@@ -76,7 +78,8 @@ impl Public for Refusal {
             | Self::PlanDigestMismatch
             | Self::ScopeNotOffered
             | Self::Executor { .. }
-            | Self::StreamFrozen => Code::FailedPrecondition,
+            | Self::StreamFrozen
+            | Self::SessionDamaged => Code::FailedPrecondition,
             Self::Receipt { .. } => Code::PermissionDenied,
             Self::SessionNotFound | Self::PermissionNotFound => Code::NotFound,
             Self::SessionConflict => Code::AlreadyExists,
@@ -111,6 +114,7 @@ impl Public for Refusal {
             Self::SubscriberSlow => "SUBSCRIBER_SLOW",
             Self::Stopping => "STOPPING",
             Self::Recovering => "SESSION_RECOVERING",
+            Self::SessionDamaged => "SESSION_DAMAGED",
             Self::State(_) => "STATE_UNAVAILABLE",
             Self::LedgerGap => "LEDGER_GAP",
         }

@@ -41,8 +41,8 @@ async fn ask<T>(
     let live = runtime.sessions.get(session.owner.session).ok_or(Refusal::Recovering)?;
     let (reply, told) = oneshot::channel();
     let asked = async {
-        live.inbox.send(command(reply)).await.map_err(|_| Refusal::Recovering)?;
-        told.await.map_err(|_| Refusal::Recovering)
+        live.tell(command(reply)).await?;
+        told.await.map_err(|_| live.unheard())
     };
     tokio::time::timeout(runtime.spans.answer, asked).await.map_err(|_| Refusal::Recovering)?
 }

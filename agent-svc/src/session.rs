@@ -109,6 +109,9 @@ async fn run(
             Err(Broken::Store(store::Error::Fenced) | Broken::Stale) => {
                 return error!(session = %id, "session belongs to another owner");
             }
+            Err(cause) if cause.is_for_good() => {
+                return park(runtime, live, inbox, &cause).await;
+            }
             Err(cause) => error!(session = %id, error = %Chain(&cause), "session driver broke"),
         }
         if began.elapsed() > SOON {
@@ -122,12 +125,29 @@ async fn run(
             pause = (pause * 2).min(LONGEST_PAUSE);
             match runtime.store.take_over_one(id, runtime.node).await {
                 Ok(session) => break session,
+                Err(cause) if cause.is_damage() => {
+                    return park(runtime, live, inbox, &cause).await;
+                }
                 Err(cause) => {
                     error!(session = %id, error = %Chain(&cause), "session cannot be taken up");
                 }
             }
         };
     }
+}
+
+/// Nobody can drive the session as it is stored. It stays as it is for whoever mends it and for the process after this
+/// one; until then it can be read as far as it is acknowledged, and nothing can be asked of it.
+async fn park(
+    runtime: &Runtime,
+    live: &Live,
+    inbox: mpsc::Receiver<Command>,
+    cause: &(dyn std::error::Error + Send + Sync),
+) {
+    error!(session = %live.stream.session, error = %Chain(cause), "session is damaged and needs an operator");
+    live.feed.park();
+    drop(inbox);
+    runtime.shutdown.cancelled().await;
 }
 
 async fn attempt(

@@ -57,6 +57,20 @@ pub(crate) enum Error {
     Overtaken,
 }
 
+impl Error {
+    /// Whether what is stored is itself at fault, so that reading it again is of no use.
+    pub(crate) fn is_damage(&self) -> bool {
+        match self {
+            Self::Corrupt { .. } => true,
+            Self::Database { .. }
+            | Self::Migrate(_)
+            | Self::NotDurable
+            | Self::Fenced
+            | Self::Overtaken => false,
+        }
+    }
+}
+
 fn failed(doing: &'static str) -> impl FnOnce(sqlx::Error) -> Error {
     move |source| Error::Database { doing, source }
 }

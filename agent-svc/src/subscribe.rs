@@ -176,6 +176,7 @@ impl Reader {
                     return self.send(Message::Outcome(crate::api::outcome(&outcome))).await;
                 }
                 Flow::Frozen => return Err(Refusal::StreamFrozen.into()),
+                Flow::Parked => return Err(Refusal::SessionDamaged.into()),
                 Flow::Going | Flow::Ended { .. } => (),
             }
             tokio::select! {

@@ -3,6 +3,7 @@
 mod answers;
 mod audit;
 mod calls;
+mod damage;
 mod gateway;
 mod ledger;
 pub(crate) mod mesh;

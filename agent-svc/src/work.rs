@@ -53,6 +53,8 @@ pub(crate) enum Damaged {
     Record(#[source] record::Unreadable),
     #[error("the run's record does not fit together")]
     Misfit(#[source] record::Misfit),
+    #[error("a call of the run is not there any more")]
+    CallMissing,
 }
 
 impl Work {

@@ -96,6 +96,21 @@ pub(super) enum Broken {
     LostSight,
 }
 
+impl Broken {
+    /// Whether the next driver would read the same and break the same way.
+    pub(super) fn is_for_good(&self) -> bool {
+        match self {
+            Self::Damaged(_) | Self::Manifest(_) => true,
+            Self::Store(cause) => cause.is_damage(),
+            Self::Unwritable(_)
+            | Self::Seal(_)
+            | Self::Errand(_)
+            | Self::Stale
+            | Self::LostSight => false,
+        }
+    }
+}
+
 impl Driver {
     /// What the session is according to its record. Without `offers` the executors are fenced first.
     pub(super) async fn recover(
@@ -148,7 +163,7 @@ impl Driver {
         self.fold_answers().await?;
         loop {
             self.look_for_somebody().await?;
-            self.perform();
+            self.perform()?;
             self.publish();
             if self.is_over() {
                 return Ok(End::Over);

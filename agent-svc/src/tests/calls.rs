@@ -277,19 +277,6 @@ async fn a_call_that_is_lost_sight_of_while_it_is_stopped_is_ended_by_a_later_ow
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn cancel_drops_the_model_in_mid_answer() {
-    let mesh = Mesh::start().await;
-    mesh.model.script([Turn::Wait("never said")]);
-    let alice = Person::operator(&mesh);
-    let session = alice.create().await;
-    alice.prompt(session).await.unwrap();
-    let mut reader = alice.attach(session).await;
-    eventually("the model is asked", || !mesh.model.state.lock().unwrap().asked.is_empty()).await;
-    assert_eq!(alice.cancel(session).await, Ok(true));
-    let (_, outcome) = reader.rest().await;
-    assert!(matches!(outcome.state, Some(wire::outcome::State::Canceled(_))));
-}
-#[tokio::test(flavor = "multi_thread")]
 async fn a_call_whose_executor_forgets_the_session_while_it_is_stopped_comes_to_an_end() {
     let mesh = Mesh::start().await;
     mesh.sandbox.gate.send_replace(false);
@@ -337,6 +324,19 @@ async fn an_environment_that_cannot_be_closed_is_tried_again_for_a_while() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn cancel_drops_the_model_in_mid_answer() {
+    let mesh = Mesh::start().await;
+    mesh.model.script([Turn::Wait("never said")]);
+    let alice = Person::operator(&mesh);
+    let session = alice.create().await;
+    alice.prompt(session).await.unwrap();
+    let mut reader = alice.attach(session).await;
+    eventually("the model is asked", || !mesh.model.state.lock().unwrap().asked.is_empty()).await;
+    assert_eq!(alice.cancel(session).await, Ok(true));
+    let (_, outcome) = reader.rest().await;
+    assert!(matches!(outcome.state, Some(wire::outcome::State::Canceled(_))));
+}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lost_call_is_tried_again_only_where_that_is_harmless() {

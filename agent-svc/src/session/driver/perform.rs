@@ -15,6 +15,7 @@ use crate::session::describe;
 use crate::session::errand::{self, Errand, Report, execute, model, plan};
 use crate::session::progress;
 use crate::store::{Append, Change};
+use crate::work::{Call, Damaged, Work};
 
 impl Driver {
     /// Whether everything that was recorded is in the ledger.
@@ -22,16 +23,17 @@ impl Driver {
         self.gate <= self.live.feed.through()
     }
 
-    pub(super) fn perform(&mut self) {
-        let Some(work) = &self.work else { return };
+    pub(super) fn perform(&mut self) -> Result<(), Broken> {
+        let Some(work) = &self.work else { return Ok(()) };
         let due: Vec<Effect> = work.run.due().collect();
         self.drop_undue(&due);
         for effect in due {
             let key = effect.key();
             if !self.running.contains_key(&key) && self.may(&effect) {
-                self.start(key, effect);
+                self.start(key, effect)?;
             }
         }
+        Ok(())
     }
 
     fn drop_undue(&mut self, due: &[Effect]) {
@@ -63,8 +65,8 @@ impl Driver {
         }
     }
 
-    fn start(&mut self, key: Key, effect: Effect) {
-        let Some(work) = &self.work else { return };
+    fn start(&mut self, key: Key, effect: Effect) -> Result<(), Broken> {
+        let Some(work) = &self.work else { return Ok(()) };
         let errand = Errand {
             runtime: Arc::clone(&self.runtime),
             owner: self.session.owner,
@@ -75,20 +77,20 @@ impl Driver {
         let known = self.inherited.contains(&key);
         let handle = match effect {
             Effect::OpenEnvironment { .. } => self.errands.spawn(errand::open(errand)),
-            Effect::AskModel { call, step, max_output_tokens, .. } => {
-                let Fence::Up(offers) = &self.fence else { return };
+            Effect::AskModel { call, step, attempt, max_output_tokens } => {
+                let Fence::Up(offers) = &self.fence else { return Ok(()) };
                 let turn = crate::peers::Turn {
                     model: self.session.model.clone(),
                     step: u32::try_from(step).unwrap_or(u32::MAX),
+                    attempt,
                     messages: work.messages.clone(),
                     tools: offers.tools(),
-                    attempt,
                     max_output_tokens,
                 };
                 self.errands.spawn(model::ask(errand, ids::call(call), turn, known))
             }
             Effect::Plan { call } => {
-                let Some(entry) = work.calls.get(&ids::call(call)).cloned() else { return };
+                let entry = entry(work, call)?;
                 let expected = plan::Expected {
                     session: self.session.owner.session,
                     manifest: self.session.policy_rev,
@@ -96,13 +98,13 @@ impl Driver {
                 self.errands.spawn(plan::plan(errand, ids::call(call), entry, expected))
             }
             Effect::Execute(call) => {
-                let Some(entry) = work.calls.get(&ids::call(call.id)).cloned() else { return };
+                let entry = entry(work, call.id)?;
                 self.stop = CancellationToken::new();
                 let order = execute::Order::new(&call, entry, self.stop.clone());
                 self.errands.spawn(execute::execute(errand, order, known))
             }
             Effect::Stop { call, attempt } => {
-                let Some(entry) = work.calls.get(&ids::call(call)).cloned() else { return };
+                let entry = entry(work, call)?;
                 let heard = self.running.contains_key(&Key::Execute(call, attempt));
                 match (&self.fence, entry.executor, heard) {
                     (Fence::Up(_), Some(Executor::SandboxSvc), true) => {
@@ -130,9 +132,10 @@ impl Driver {
                     self.errands.spawn(errand.done(Seen::EnvironmentClosed, Content::Bare))
                 }
             },
-            Effect::AskPerson { .. } | Effect::AskOperator { .. } => return,
+            Effect::AskPerson { .. } | Effect::AskOperator { .. } => return Ok(()),
         };
         self.running.insert(key, handle);
+        Ok(())
     }
 
     pub(super) fn raise_fence(&mut self) -> Fence {
@@ -155,12 +158,12 @@ impl Driver {
             Report::Fenced(Err((executor, fault))) => self.fence_refused(executor, fault).await,
             Report::Stale => Err(Broken::Stale),
             Report::LostSight => Err(Broken::LostSight),
+            // Whoever was to hear its end is gone, and a request of this owner may still be on its way.
+            Report::Unfenced(key) if self.is_being_stopped(&key) => Err(Broken::LostSight),
             Report::Unfenced(key) => {
                 self.running.remove(&key);
                 self.inherited.insert(key);
                 if let Fence::Up(_) = self.fence {
-            // Whoever was to hear its end is gone, and a request of this owner may still be on its way.
-            Report::Unfenced(key) if self.is_being_stopped(&key) => Err(Broken::LostSight),
                     self.fence = self.raise_fence();
                 }
                 Ok(())
@@ -177,15 +180,15 @@ impl Driver {
         }
     }
 
-    /// Tells clients what happens while it happens; the kernel does not care.
-    async fn progress(&mut self, progress: progress::Progress) -> Result<(), Broken> {
-        let Some(work) = &self.work else { return Ok(()) };
-        let at = self.runtime.clock.now();
     fn is_being_stopped(&self, key: &Key) -> bool {
         let work = self.work.iter();
         work.flat_map(|work| work.run.due()).any(|effect| stops(&effect, key))
     }
 
+    /// Tells clients what happens while it happens; the kernel does not care.
+    async fn progress(&mut self, progress: progress::Progress) -> Result<(), Broken> {
+        let Some(work) = &self.work else { return Ok(()) };
+        let at = self.runtime.clock.now();
         let Some(progress::Told { actor, data, change }) = progress.tell(work) else {
             return Ok(());
         };
