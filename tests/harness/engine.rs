@@ -1,6 +1,7 @@
 //! What a test asks the engine itself, through its own command line: images, containers left over. It removes only
 //! what a test names.
 
+use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
@@ -12,8 +13,7 @@ pub struct Engine(());
 impl Engine {
     /// The id of the sandbox image, made when it is not there.
     pub fn image() -> Result<String> {
-        let root =
-            std::path::Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("the workspace")?;
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("the workspace")?;
         let made = Command::new(root.join("deploy/images/mkimg-busybox.sh"))
             .output()
             .context("mkimg-busybox.sh")?;
@@ -34,9 +34,24 @@ impl Engine {
         let text = docker(&["ps", "--all", "--filter", &filter, "--format", "{{.Names}}"])?;
         Ok(text.lines().map(str::to_owned).collect())
     }
+
+    /// Removes the containers that have something below `dir` mounted: a test may end while its command runs.
+    pub(crate) fn remove_below(dir: &Path) -> Result<()> {
+        let ours =
+            docker(&["ps", "--all", "--quiet", "--filter", "label=harness.owner=sandbox-svc"])?;
+        for id in ours.lines() {
+            let format = "{{range .Mounts}}{{println .Source}}{{end}}";
+            // One that went away by itself in the meantime is no longer there to be asked.
+            let Ok(sources) = docker(&["inspect", "--format", format, id]) else { continue };
+            if sources.lines().any(|source| Path::new(source).starts_with(dir)) {
+                docker(&["rm", "--force", "--volumes", id])?;
+            }
+        }
+        Ok(())
+    }
 }
 
-pub(crate) fn docker(arguments: &[&str]) -> Result<String> {
+fn docker(arguments: &[&str]) -> Result<String> {
     let output = Command::new("docker").args(arguments).output().context("docker runs")?;
     ensure!(
         output.status.success(),

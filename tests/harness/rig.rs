@@ -151,9 +151,12 @@ impl Rig {
 }
 
 impl Drop for Rig {
-    /// Environments of runs that a test leaves open are mounted below the directory; they go with it.
+    /// What a test leaves open goes with its directory: running containers, and the environments mounted below it.
     #[expect(clippy::print_stderr, reason = "the person who runs the test is told")]
     fn drop(&mut self) {
+        if let Err(error) = Engine::remove_below(self.dir.path()) {
+            eprintln!("containers may be left: {error}");
+        }
         let Ok(mounts) = std::fs::read_to_string("/proc/self/mountinfo") else { return };
         let below = mounts
             .lines()
