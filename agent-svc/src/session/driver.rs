@@ -2,18 +2,17 @@
 //! nothing before what led to it is acknowledged.
 
 mod absence;
+mod command;
 mod perform;
 mod step;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use event::id::RunId;
-use kernel::session::{Allowance, NotAdmitted, Runs, admit};
-use kernel::{Key, Limits, Reason, Seen, Status};
-use tokio::sync::{mpsc, oneshot};
+use kernel::{Key, Reason, Seen};
+use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, JoinSet};
-use tracing::{error, info};
+use tracing::error;
 use transport::{CancellationToken, Fault};
 
 use super::content::Content;
@@ -21,10 +20,8 @@ use super::errand::Report;
 use crate::clock::Millis;
 use crate::feed::Flow;
 use crate::live::{Command, Live};
-use crate::outcome::{Ending, Outcome, Usage};
 use crate::peers::Offers;
 use crate::permission::Standing;
-use crate::refusal::Refusal;
 use crate::runtime::Runtime;
 use crate::store::{self, Session, State};
 use crate::terms::Terms;
@@ -186,105 +183,6 @@ impl Driver {
         }
     }
 
-    async fn command(&mut self, command: Command) -> Result<(), Broken> {
-        match command {
-            Command::Prompt { content, requested, reply } => {
-                self.prompt(content, requested, reply).await
-            }
-            Command::Cancel { by, reply } => {
-                let canceled = self.cancel(by).await?;
-                told(reply.send(canceled));
-                Ok(())
-            }
-            Command::Fold { reply } => {
-                self.fold_answers().await?;
-                told(reply.send(()));
-                Ok(())
-            }
-            Command::Renewed => {
-                match &self.fence {
-                    Fence::Raising(errand) => {
-                        errand.abort();
-                        self.fence = self.raise_fence();
-                    }
-                    Fence::Refused(_) if self.work.is_none() => self.fence = self.raise_fence(),
-                    Fence::Up(_) | Fence::Refused(_) => (),
-                }
-                Ok(())
-            }
-        }
-    }
-
-    async fn prompt(
-        &mut self,
-        content: String,
-        requested: Limits,
-        reply: oneshot::Sender<Result<RunId, Refusal>>,
-    ) -> Result<(), Broken> {
-        let runs = match &self.work {
-            None if self.session.state == State::Created => Runs::None,
-            // It ended before it had a run.
-            None => {
-                told(reply.send(Err(Refusal::SessionAlreadyRun)));
-                return Ok(());
-            }
-            Some(work) => match work.run.status() {
-                Status::Ending(_) | Status::Over(_) => Runs::Ended { last: work.run.id() },
-                _ => Runs::Live(work.run.id()),
-            },
-        };
-        match admit(Allowance::Single, runs) {
-            Ok(()) => (),
-            Err(NotAdmitted::Busy(_) | NotAdmitted::AlreadyRun(_)) => {
-                told(reply.send(Err(Refusal::SessionAlreadyRun)));
-                return Ok(());
-            }
-        }
-        let id = RunId::new();
-        let content = Content::Prompt { system: self.terms.system.clone(), content };
-        self.work = Some(Work::new(id));
-        self.waiting_since = self.runtime.clock.millis();
-        self.step(Seen::Prompted(self.terms.prompt(requested)), content).await?;
-        info!(session = %self.session.owner.session, run = %id, "run started");
-        told(reply.send(Ok(id)));
-        match &self.fence {
-            Fence::Up(_) | Fence::Raising(_) => Ok(()),
-            Fence::Refused(reason) => {
-                let reason = reason.clone();
-                self.step(Seen::Failed { reason }, Content::Bare).await
-            }
-        }
-    }
-
-    async fn cancel(&mut self, by: String) -> Result<bool, Broken> {
-        match &self.work {
-            Some(work) => match work.run.status() {
-                Status::Ending(_) | Status::Over(_) => Ok(false),
-                _ => {
-                    self.step(Seen::Canceled { by: kernel::Subject(by) }, Content::Bare).await?;
-                    Ok(true)
-                }
-            },
-            None if self.session.outcome.is_some() => Ok(false),
-            None => {
-                self.end_without_run(format!("canceled by {by}")).await?;
-                Ok(true)
-            }
-        }
-    }
-
-    /// The session ends although nothing was ever asked of it.
-    async fn end_without_run(&mut self, note: String) -> Result<(), Broken> {
-        let outcome = Outcome {
-            run: None,
-            ending: Ending::Canceled { note },
-            usage: Usage::default(),
-            steps: 0,
-            tool_calls: 0,
-        };
-        self.close_unprompted(outcome).await
-    }
-
     /// The row decides what the answer to an ask is; here the run learns of it.
     async fn fold_answers(&mut self) -> Result<(), Broken> {
         let Some(ask) = self.work.as_ref().and_then(|work| work.ask.as_ref()) else {
@@ -386,9 +284,4 @@ impl Driver {
         }
         Ok(())
     }
-}
-
-/// A caller that has gone away does not want to be told.
-fn told<T>(sent: Result<(), T>) {
-    drop(sent);
 }

@@ -1,4 +1,6 @@
-//! Permission rows. Each answer is one compare-and-set: the first wins, and whoever loses reads who did.
+//! Permission rows: written when a run asks, read by all, folded when the run knows the answer.
+
+mod answer;
 
 use event::Source;
 use event::id::{CallId, PermissionId, RunId, SessionId};
@@ -7,30 +9,11 @@ use sqlx::sqlite::SqliteRow;
 use sqlx::{Sqlite, Transaction};
 
 use super::row::{Columns, signed, text};
-use super::{Error, Store, commit, failed};
+use super::{Error, Store, failed};
 use crate::clock::Millis;
 use crate::permission::{Ask, Permission, Standing};
 
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Claimed {
-    Won {
-        until: Millis,
-    },
-    Lost(Standing),
-    /// This session has no such permission.
-    Unknown,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Resolved {
-    /// This receipt settled it, or an earlier one of the same person for the same scope did.
-    Allowed,
-    /// It was settled otherwise.
-    Lost(Standing),
-    /// No claim of this person waits for a receipt.
-    NotClaimed,
-    Unknown,
-}
+pub(crate) use answer::{Claimed, Resolved};
 
 /// Where the answer that a run is told comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -119,118 +102,6 @@ fn permission(row: &SqliteRow) -> Result<Permission, Error> {
 }
 
 impl Store {
-    /// Leases the ask to one person: it stays theirs until `until`, and the same answer again is the same lease.
-    pub(crate) async fn claim_allow(
-        &self,
-        (session, id): (SessionId, PermissionId),
-        by: &str,
-        scope: Scope,
-        note: Option<&str>,
-        (now, until): (Millis, Millis),
-    ) -> Result<Claimed, Error> {
-        let mut tx = self.begin().await?;
-        let leased: Option<i64> = sqlx::query_scalar(
-            "UPDATE permission SET standing = 'leased', decided_by = ?3, scope = ?4, note = ?5, \
-             claimed_at = CASE WHEN expires_at > ?6 THEN ?6 ELSE claimed_at END, \
-             leased_until = CASE WHEN expires_at > ?6 THEN ?7 ELSE leased_until END \
-             WHERE permission_id = ?1 AND session_id = ?2 AND ( \
-               (expires_at > ?6 AND (standing = 'open' OR (standing = 'leased' AND leased_until <= ?6))) \
-               OR (standing = 'leased' AND leased_until > ?6 AND decided_by = ?3 AND scope = ?4)) \
-             RETURNING leased_until",
-        )
-        .bind(text(id))
-        .bind(text(session))
-        .bind(by)
-        .bind(scope.as_str())
-        .bind(note)
-        .bind(now.0)
-        .bind(until.0)
-        .fetch_optional(&mut *tx)
-        .await
-        .map_err(failed("claim a permission"))?;
-        let claimed = match leased {
-            Some(until) => Claimed::Won { until: Millis(until) },
-            None => lost(&mut tx, (session, id), now).await?,
-        };
-        commit(tx).await?;
-        Ok(claimed)
-    }
-
-    /// Denies the ask for good.
-    pub(crate) async fn claim_deny(
-        &self,
-        (session, id): (SessionId, PermissionId),
-        by: &str,
-        source: Source,
-        note: Option<&str>,
-        now: Millis,
-    ) -> Result<Claimed, Error> {
-        let mut tx = self.begin().await?;
-        let denied = sqlx::query(
-            "UPDATE permission SET standing = 'denied', source = ?3, decided_by = ?4, note = ?5, scope = NULL, \
-             leased_until = NULL WHERE permission_id = ?1 AND session_id = ?2 AND expires_at > ?6 \
-             AND (standing = 'open' OR (standing = 'leased' AND leased_until <= ?6))",
-        )
-        .bind(text(id))
-        .bind(text(session))
-        .bind(source.as_str())
-        .bind(by)
-        .bind(note)
-        .bind(now.0)
-        .execute(&mut *tx)
-        .await
-        .map_err(failed("deny a permission"))?;
-        let claimed = if denied.rows_affected() == 1 {
-            Claimed::Won { until: now }
-        } else {
-            lost(&mut tx, (session, id), now).await?
-        };
-        commit(tx).await?;
-        Ok(claimed)
-    }
-
-    /// Keeps the first receipt that the holder of the lease brings in time.
-    pub(crate) async fn resolve(
-        &self,
-        (session, id): (SessionId, PermissionId),
-        by: &str,
-        scope: Scope,
-        receipt: &[u8],
-        now: Millis,
-    ) -> Result<Resolved, Error> {
-        let mut tx = self.begin().await?;
-        let allowed = sqlx::query(
-            "UPDATE permission SET standing = 'allowed', receipt = ?5, leased_until = NULL \
-             WHERE permission_id = ?1 AND session_id = ?2 AND standing = 'leased' AND leased_until > ?6 \
-             AND decided_by = ?3 AND scope = ?4",
-        )
-        .bind(text(id))
-        .bind(text(session))
-        .bind(by)
-        .bind(scope.as_str())
-        .bind(receipt)
-        .bind(now.0)
-        .execute(&mut *tx)
-        .await
-        .map_err(failed("resolve a permission"))?;
-        let resolved = if allowed.rows_affected() == 1 {
-            Resolved::Allowed
-        } else {
-            match read(&mut tx, (session, id)).await?.map(|permission| permission.standing) {
-                None => Resolved::Unknown,
-                Some(Standing::Allowed { by: first, scope: held, .. })
-                    if first == by && held == scope =>
-                {
-                    Resolved::Allowed
-                }
-                Some(Standing::Open | Standing::Leased { .. }) => Resolved::NotClaimed,
-                Some(settled) => Resolved::Lost(settled),
-            }
-        };
-        commit(tx).await?;
-        Ok(resolved)
-    }
-
     pub(crate) async fn permission(
         &self,
         session: SessionId,
@@ -281,17 +152,6 @@ impl Store {
     }
 }
 
-/// Why a claim did not win. An ask whose time has passed is denied on the spot, so that the answer is final.
-async fn lost(
-    tx: &mut Transaction<'static, Sqlite>,
-    key: (SessionId, PermissionId),
-    now: Millis,
-) -> Result<Claimed, Error> {
-    expire(tx, key, now).await?;
-    let found = read(tx, key).await?;
-    Ok(found.map_or(Claimed::Unknown, |permission| Claimed::Lost(permission.standing)))
-}
-
 async fn read(
     tx: &mut Transaction<'static, Sqlite>,
     (session, id): (SessionId, PermissionId),
@@ -303,25 +163,6 @@ async fn read(
         .await
         .map_err(failed("read a permission"))?;
     row.as_ref().map(permission).transpose()
-}
-
-async fn expire(
-    tx: &mut Transaction<'static, Sqlite>,
-    (session, id): (SessionId, PermissionId),
-    now: Millis,
-) -> Result<(), Error> {
-    sqlx::query(
-        "UPDATE permission SET standing = 'denied', source = 'timeout', decided_by = NULL, scope = NULL, note = NULL, \
-         leased_until = NULL WHERE permission_id = ?1 AND session_id = ?2 AND expires_at <= ?3 \
-         AND (standing = 'open' OR (standing = 'leased' AND leased_until <= ?3))",
-    )
-    .bind(text(id))
-    .bind(text(session))
-    .bind(now.0)
-    .execute(&mut **tx)
-    .await
-    .map_err(failed("end an expired ask"))?;
-    Ok(())
 }
 
 /// Part of the transaction that records the ask.

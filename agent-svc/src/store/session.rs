@@ -1,31 +1,14 @@
-//! Session rows: opened before the executors are fenced, taken over at every start. Reads are by tenant.
+//! Session rows, and what is read of them. Reads for a caller are by tenant.
 
 use event::Digest;
 use event::id::{RunId, SessionId};
 use receipt::OnDisconnect;
 use sqlx::sqlite::SqliteRow;
-use sqlx::{Sqlite, Transaction};
 
-use super::row::{Columns, signed, text};
-use super::{Entry, Error, Node, Owner, Store, commit, failed};
+use super::row::{Columns, text};
+use super::{Error, Node, Owner, Store, failed};
 use crate::clock::Millis;
 use crate::outcome::Outcome;
-
-#[derive(Debug, Clone)]
-pub(crate) struct NewSession {
-    pub(crate) id: SessionId,
-    pub(crate) tenant: String,
-    pub(crate) subject: String,
-    /// The signed grant as it came.
-    pub(crate) grant: Vec<u8>,
-    pub(crate) manifest: Vec<u8>,
-    pub(crate) manifest_id: String,
-    pub(crate) policy_rev: Digest,
-    pub(crate) workspace: String,
-    pub(crate) model: String,
-    pub(crate) on_disconnect: OnDisconnect,
-    pub(crate) created_at: Millis,
-}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum State {
@@ -105,13 +88,6 @@ pub(crate) struct Session {
     pub(crate) outcome: Option<Outcome>,
 }
 
-#[derive(Debug)]
-pub(crate) enum Opened {
-    New(Owner),
-    /// The id is taken: by the same request, a renewal, or something else.
-    Known(Box<Session>),
-}
-
 /// Without the manifest, which is large and seldom wanted.
 macro_rules! select {
     ($rest:literal) => {
@@ -126,6 +102,12 @@ macro_rules! select {
         ))
     };
 }
+
+mod opening;
+mod owner;
+
+pub(crate) use opening::{NewSession, Opened};
+pub(in crate::store) use owner::take_seq;
 
 fn session(row: &SqliteRow) -> Result<Session, Error> {
     let row = Columns(row);
@@ -159,81 +141,6 @@ fn session(row: &SqliteRow) -> Result<Session, Error> {
 }
 
 impl Store {
-    /// Takes the id, first come first served.
-    pub(crate) async fn open_session(&self, new: &NewSession, node: Node) -> Result<Opened, Error> {
-        let mut tx = self.begin().await?;
-        let inserted = sqlx::query(
-            "INSERT INTO session (session_id, tenant, subject, grant_signed, manifest, manifest_id, policy_rev, \
-             workspace, model, on_disconnect, state, owner_node, owner_epoch, created_at) \
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, 'opening', ?11, 1, ?12) ON CONFLICT DO NOTHING",
-        )
-        .bind(text(new.id))
-        .bind(&new.tenant)
-        .bind(&new.subject)
-        .bind(&new.grant)
-        .bind(&new.manifest)
-        .bind(&new.manifest_id)
-        .bind(text(new.policy_rev))
-        .bind(&new.workspace)
-        .bind(&new.model)
-        .bind(on_disconnect_text(new.on_disconnect))
-        .bind(text(node.0))
-        .bind(new.created_at.0)
-        .execute(&mut *tx)
-        .await
-        .map_err(failed("open a session"))?;
-        let opened = if inserted.rows_affected() == 1 {
-            Opened::New(Owner { session: new.id, node, epoch: 1 })
-        } else {
-            let row = select!("WHERE session_id = ?1")
-                .bind(text(new.id))
-                .fetch_one(&mut *tx)
-                .await
-                .map_err(failed("read a session"))?;
-            Opened::Known(Box::new(session(&row)?))
-        };
-        commit(tx).await?;
-        Ok(opened)
-    }
-
-    /// Both executors have accepted it: from here on it exists. False when another request was first.
-    pub(crate) async fn finish_session(&self, owner: Owner, entry: &Entry) -> Result<bool, Error> {
-        let mut tx = self.begin().await?;
-        let finished = sqlx::query(
-            "UPDATE session SET state = 'created' WHERE session_id = ?1 AND state = 'opening'",
-        )
-        .bind(text(owner.session))
-        .execute(&mut *tx)
-        .await
-        .map_err(failed("finish a session"))?;
-        if finished.rows_affected() == 0 {
-            return Ok(false);
-        }
-        super::outbox::put(&mut tx, owner, std::slice::from_ref(entry)).await?;
-        commit(tx).await?;
-        Ok(true)
-    }
-
-    /// An executor has refused it: nobody was told about it, so nothing remains.
-    pub(crate) async fn forget_session(&self, id: SessionId) -> Result<(), Error> {
-        sqlx::query("DELETE FROM session WHERE session_id = ?1 AND state = 'opening'")
-            .bind(text(id))
-            .execute(&self.writer)
-            .await
-            .map_err(failed("forget a session"))?;
-        Ok(())
-    }
-
-    pub(crate) async fn renew_grant(&self, id: SessionId, grant: &[u8]) -> Result<(), Error> {
-        sqlx::query("UPDATE session SET grant_signed = ?2 WHERE session_id = ?1")
-            .bind(text(id))
-            .bind(grant)
-            .execute(&self.writer)
-            .await
-            .map_err(failed("renew a grant"))?;
-        Ok(())
-    }
-
     /// Somebody who can answer has attached.
     pub(crate) async fn attend(&self, id: SessionId) -> Result<(), Error> {
         sqlx::query("UPDATE session SET attended = 1 WHERE session_id = ?1 AND attended = 0")
@@ -242,56 +149,6 @@ impl Store {
             .await
             .map_err(failed("note an attached client"))?;
         Ok(())
-    }
-
-    /// Makes this process the owner of every session that is not over, under a higher epoch than anyone has seen. What
-    /// nobody came back to open since `abandoned` is forgotten.
-    pub(crate) async fn take_over(
-        &self,
-        node: Node,
-        abandoned: Millis,
-    ) -> Result<Vec<Session>, Error> {
-        let mut tx = self.begin().await?;
-        sqlx::query("DELETE FROM session WHERE state = 'opening' AND created_at < ?1")
-            .bind(abandoned.0)
-            .execute(&mut *tx)
-            .await
-            .map_err(failed("forget sessions"))?;
-        sqlx::query(
-            "UPDATE session SET owner_node = ?1, owner_epoch = owner_epoch + 1 WHERE state <> 'done'",
-        )
-        .bind(text(node.0))
-        .execute(&mut *tx)
-        .await
-        .map_err(failed("take sessions over"))?;
-        let rows = select!("WHERE state <> 'done' OR EXISTS (SELECT 1 FROM outbox WHERE outbox.session_id = session.session_id)")
-            .fetch_all(&mut *tx)
-            .await
-            .map_err(failed("read sessions"))?;
-        let sessions = rows.iter().map(session).collect::<Result<_, _>>()?;
-        commit(tx).await?;
-        Ok(sessions)
-    }
-
-    /// The same for one session: after a write whose result is not known.
-    pub(crate) async fn take_over_one(&self, id: SessionId, node: Node) -> Result<Session, Error> {
-        let mut tx = self.begin().await?;
-        sqlx::query(
-            "UPDATE session SET owner_node = ?2, owner_epoch = owner_epoch + 1 WHERE session_id = ?1",
-        )
-        .bind(text(id))
-        .bind(text(node.0))
-        .execute(&mut *tx)
-        .await
-        .map_err(failed("take a session over"))?;
-        let row = select!("WHERE session_id = ?1")
-            .bind(text(id))
-            .fetch_one(&mut *tx)
-            .await
-            .map_err(failed("read a session"))?;
-        let session = session(&row)?;
-        commit(tx).await?;
-        Ok(session)
     }
 
     pub(crate) async fn manifest(&self, id: SessionId) -> Result<Vec<u8>, Error> {
@@ -361,25 +218,4 @@ impl Store {
         .map_err(failed("list sessions"))?;
         rows.iter().map(session).collect()
     }
-}
-
-/// Moves the fence's session on by `count` sequence numbers and returns the first of them.
-pub(super) async fn take_seq(
-    tx: &mut Transaction<'static, Sqlite>,
-    owner: Owner,
-    count: usize,
-) -> Result<u64, Error> {
-    let count = i64::try_from(count).map_err(|_| Error::Corrupt { what: "batch size" })?;
-    let first: Option<i64> = sqlx::query_scalar(
-        "UPDATE session SET next_seq = next_seq + ?4 \
-         WHERE session_id = ?1 AND owner_node = ?2 AND owner_epoch = ?3 RETURNING next_seq - ?4",
-    )
-    .bind(text(owner.session))
-    .bind(text(owner.node.0))
-    .bind(signed(owner.epoch, "epoch")?)
-    .bind(count)
-    .fetch_optional(&mut **tx)
-    .await
-    .map_err(failed("take sequence numbers"))?;
-    super::row::unsigned(first.ok_or(Error::Fenced)?, "sequence number")
 }
