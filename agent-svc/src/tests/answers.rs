@@ -13,18 +13,9 @@ use super::gateway::{Ask, Choice, Claimed, Person, Reader, kinds};
 use super::mesh::Mesh;
 use super::model::Turn;
 
-fn one_call(mesh: &Mesh) {
-    mesh.model.script([
-        Turn::Call(vec![("process.exec", json!({ "argv": ["true"] }))]),
-        Turn::Say("done"),
-    ]);
-}
-
 async fn asked(mesh: &Mesh, alice: &Person) -> (Reader, Ask) {
-    one_call(mesh);
-    let session = alice.create().await;
-    alice.prompt(session).await.unwrap();
-    let mut reader = alice.attach(session).await;
+    mesh.model.one_call();
+    let (_, mut reader) = alice.begin().await;
     let ask = reader.ask().await;
     (reader, ask)
 }
@@ -44,12 +35,10 @@ fn reason<T: std::fmt::Debug>(result: Result<T, Fault>) -> (Code, String) {
 #[tokio::test(flavor = "multi_thread")]
 async fn of_two_answers_at_once_exactly_one_wins_a_hundred_times() {
     let mesh = Mesh::start().await;
-    one_call(&mesh);
+    mesh.model.one_call();
     let (alice, bob) = (Person::operator(&mesh), Person::named(&mesh, "bob", Role::Operator));
     for round in 0..100 {
-        let session = alice.create().await;
-        alice.prompt(session).await.unwrap();
-        let mut reader = alice.attach(session).await;
+        let (_, mut reader) = alice.begin().await;
         let ask = reader.ask().await;
         let (yes, no) = tokio::join!(
             alice.claim(&ask, Choice::Allow(Scope::Once)),
@@ -270,9 +259,8 @@ async fn an_answer_must_be_about_the_plan_and_a_scope_that_it_offers() {
     let mesh = Mesh::start().await;
     mesh.model.script([Turn::Call(vec![("import_patch", json!({}))]), Turn::Say("done")]);
     let alice = Person::operator(&mesh);
-    let session = alice.create().await;
-    alice.prompt(session).await.unwrap();
-    let ask = alice.attach(session).await.ask().await;
+    let (session, mut reader) = alice.begin().await;
+    let ask = reader.ask().await;
     let scope = alice.claim(&ask, Choice::Allow(Scope::Run)).await;
     assert_eq!(reason(scope), (Code::FailedPrecondition, "SCOPE_NOT_OFFERED".to_owned()));
     let other = Ask { plan_digest: Digest::of(b"another plan"), ..ask.clone() };
@@ -298,9 +286,7 @@ async fn an_allow_for_the_run_covers_the_same_action_and_no_other() {
         Turn::Say("done"),
     ]);
     let alice = Person::operator(&mesh);
-    let session = alice.create().await;
-    alice.prompt(session).await.unwrap();
-    let mut reader = alice.attach(session).await;
+    let (_, mut reader) = alice.begin().await;
     let first = reader.ask().await;
     alice.allow(&first, Scope::Run).await;
     let second = reader.ask().await;

@@ -22,9 +22,8 @@ fn call(tool: &'static str, arguments: Value) -> Turn {
 async fn run(mesh: &Mesh, turn: Turn) -> (ToolResult, Vec<Data>, wire::Outcome) {
     mesh.model.script([turn, Turn::Say("done")]);
     let alice = Person::operator(mesh);
-    let session = alice.create().await;
-    alice.prompt(session).await.unwrap();
-    let (events, outcome) = alice.attach(session).await.rest().await;
+    let (_, mut reader) = alice.begin().await;
+    let (events, outcome) = reader.rest().await;
     let result = events.iter().find_map(|data| match data {
         Data::ToolResult(result) => Some(result.clone()),
         _ => None,
@@ -122,9 +121,8 @@ async fn a_model_that_fails_ends_the_run_with_its_reason() {
     for (turn, expected) in table {
         mesh.model.script([turn]);
         let alice = Person::operator(&mesh);
-        let session = alice.create().await;
-        alice.prompt(session).await.unwrap();
-        let (events, outcome) = alice.attach(session).await.rest().await;
+        let (_, mut reader) = alice.begin().await;
+        let (events, outcome) = reader.rest().await;
         let Some(wire::outcome::State::Failed(failed)) = outcome.state else {
             panic!("{outcome:?}")
         };
@@ -139,9 +137,8 @@ async fn a_turn_that_the_rest_of_the_budget_would_not_pay_for_ends_the_run_as_ov
     let mesh = Mesh::start().await;
     mesh.model.script([Turn::Fail("BUDGET_EXCEEDED")]);
     let alice = Person::operator(&mesh);
-    let session = alice.create().await;
-    alice.prompt(session).await.unwrap();
-    let (events, outcome) = alice.attach(session).await.rest().await;
+    let (_, mut reader) = alice.begin().await;
+    let (events, outcome) = reader.rest().await;
     let exceeded = wire::BudgetExceeded { metric: "tokens".to_owned() };
     assert_eq!(outcome.state, Some(wire::outcome::State::BudgetExceeded(exceeded)));
     assert_eq!(kinds(&events)[2..], ["model.request", "error", "agent.stopped"]);
@@ -158,9 +155,8 @@ async fn what_cannot_be_recorded_ends_the_run() {
     };
     mesh.model.script([Turn::Raw(Box::new(words))]);
     let alice = Person::operator(&mesh);
-    let session = alice.create().await;
-    alice.prompt(session).await.unwrap();
-    let (events, outcome) = alice.attach(session).await.rest().await;
+    let (_, mut reader) = alice.begin().await;
+    let (events, outcome) = reader.rest().await;
     let codes: Vec<_> = events
         .iter()
         .filter_map(|data| match data {
@@ -178,9 +174,8 @@ async fn no_secret_leaves_with_the_outcome() {
     let mesh = Mesh::start().await;
     mesh.model.script([Turn::Say("the key is sk-proj-4fK29ab8Xq71Lm30ZpT6, use it")]);
     let alice = Person::operator(&mesh);
-    let session = alice.create().await;
-    alice.prompt(session).await.unwrap();
-    let (events, outcome) = alice.attach(session).await.rest().await;
+    let (_, mut reader) = alice.begin().await;
+    let (events, outcome) = reader.rest().await;
     let told = format!("{events:?}{outcome:?}");
     assert!(!told.contains("4fK29ab8"), "{told}");
     let Some(wire::outcome::State::Completed(completed)) = outcome.state else { panic!() };
@@ -217,9 +212,7 @@ async fn cancel_stops_what_runs_and_waits_for_its_end() {
     mesh.sandbox.gate.send_replace(false);
     mesh.model.script([call("check", json!({}))]);
     let alice = Person::operator(&mesh);
-    let session = alice.create().await;
-    alice.prompt(session).await.unwrap();
-    let mut reader = alice.attach(session).await;
+    let (session, mut reader) = alice.begin().await;
     reader.until("sandbox.started").await;
     assert_eq!(alice.cancel(session).await, Ok(true));
     let (events, outcome) = reader.rest().await;
@@ -240,9 +233,7 @@ async fn a_stream_that_breaks_off_is_attached_to_again_where_it_ended() {
     mesh.sandbox.gate.send_replace(false);
     mesh.model.script([call("check", json!({})), Turn::Say("done")]);
     let alice = Person::operator(&mesh);
-    let session = alice.create().await;
-    alice.prompt(session).await.unwrap();
-    let mut reader = alice.attach(session).await;
+    let (session, mut reader) = alice.begin().await;
     reader.until("call.output").await;
     mesh.sandbox.cuts.send_modify(|cuts| *cuts += 1);
     eventually("it is asked what became of the call", || {
@@ -262,9 +253,7 @@ async fn a_call_that_is_lost_sight_of_while_it_is_stopped_is_ended_by_a_later_ow
     mesh.sandbox.with(|state| state.stubborn = true);
     mesh.model.script([call("check", json!({}))]);
     let alice = Person::operator(&mesh);
-    let session = alice.create().await;
-    alice.prompt(session).await.unwrap();
-    let mut reader = alice.attach(session).await;
+    let (session, mut reader) = alice.begin().await;
     reader.until("sandbox.started").await;
     assert_eq!(alice.cancel(session).await, Ok(true));
     mesh.sandbox.cuts.send_modify(|cuts| *cuts += 1);
@@ -282,9 +271,7 @@ async fn a_call_whose_executor_forgets_the_session_while_it_is_stopped_comes_to_
     mesh.sandbox.gate.send_replace(false);
     mesh.model.script([call("check", json!({}))]);
     let alice = Person::operator(&mesh);
-    let session = alice.create().await;
-    alice.prompt(session).await.unwrap();
-    let mut reader = alice.attach(session).await;
+    let (session, mut reader) = alice.begin().await;
     reader.until("call.output").await;
     // The driver is held up at writing the cancellation, and meanwhile the end of the call cannot be heard any more.
     let database = mesh.connect().await;
@@ -316,9 +303,8 @@ async fn an_environment_that_cannot_be_closed_is_tried_again_for_a_while() {
         mesh.boot(None).await;
         mesh.sandbox.with(|state| (state.closed, state.close_fails) = (0, fails));
         let alice = Person::operator(&mesh);
-        let session = alice.create().await;
-        alice.prompt(session).await.unwrap();
-        let (_, outcome) = alice.attach(session).await.rest().await;
+        let (_, mut reader) = alice.begin().await;
+        let (_, outcome) = reader.rest().await;
         assert!(matches!(outcome.state, Some(wire::outcome::State::Completed(_))));
         assert_eq!(mesh.sandbox.with(|state| state.closed), closed);
     }
@@ -329,9 +315,7 @@ async fn cancel_drops_the_model_in_mid_answer() {
     let mesh = Mesh::start().await;
     mesh.model.script([Turn::Wait("never said")]);
     let alice = Person::operator(&mesh);
-    let session = alice.create().await;
-    alice.prompt(session).await.unwrap();
-    let mut reader = alice.attach(session).await;
+    let (session, mut reader) = alice.begin().await;
     eventually("the model is asked", || !mesh.model.state.lock().unwrap().asked.is_empty()).await;
     assert_eq!(alice.cancel(session).await, Ok(true));
     let (_, outcome) = reader.rest().await;
@@ -346,9 +330,7 @@ async fn a_lost_call_is_tried_again_only_where_that_is_harmless() {
     let lost = || sandbox::finished::Outcome::Lost(common::Lost { may_have_run: true });
 
     mesh.model.script([call("check", json!({})), Turn::Say("done")]);
-    let session = alice.create().await;
-    alice.prompt(session).await.unwrap();
-    let mut reader = alice.attach(session).await;
+    let (_, mut reader) = alice.begin().await;
     reader.until("sandbox.started").await;
     mesh.sandbox.finish(lost());
     // The second attempt begins anew, and the stream says so.
@@ -361,9 +343,7 @@ async fn a_lost_call_is_tried_again_only_where_that_is_harmless() {
     mesh.sandbox.gate.send_replace(false);
     mesh.sandbox.with(|state| state.executions.clear());
     mesh.model.script([call("deploy", json!({})), Turn::Say("done")]);
-    let session = alice.create().await;
-    alice.prompt(session).await.unwrap();
-    let mut reader = alice.attach(session).await;
+    let (session, mut reader) = alice.begin().await;
     reader.until("sandbox.started").await;
     mesh.sandbox.finish(lost());
     let unknown = reader.until("tool.outcome_unknown").await;
@@ -402,9 +382,7 @@ async fn a_failed_command_and_a_flood_are_told_in_bounds() {
     });
     mesh.model.script([call("check", json!({})), Turn::Say("done")]);
     let alice = Person::operator(&mesh);
-    let session = alice.create().await;
-    alice.prompt(session).await.unwrap();
-    let mut reader = alice.attach(session).await;
+    let (_, mut reader) = alice.begin().await;
     reader.until("sandbox.started").await;
     mesh.sandbox.finish(sandbox::finished::Outcome::Exited(sandbox::Exited { code: 3 }));
     let Data::ToolResult(result) = reader.until("tool.result").await.data else { panic!() };

@@ -14,9 +14,8 @@ async fn restarted_after(statement: &'static str) -> (Mesh, Person, event::id::S
     mesh.sandbox.gate.send_replace(false);
     mesh.model.script([Turn::Call(vec![("check", json!({}))]), Turn::Say("done")]);
     let alice = Person::operator(&mesh);
-    let session = alice.create_holding().await;
-    alice.prompt(session).await.unwrap();
-    alice.attach(session).await.until("call.output").await;
+    let (session, mut reader) = alice.begin_holding().await;
+    reader.until("call.output").await;
     mesh.kill().await;
     mesh.damage(statement).await;
     mesh.boot(None).await;

@@ -143,6 +143,21 @@ impl Person {
         Ok(within("prompt", self.client.clone().prompt(request)).await?.into_inner().run_id)
     }
 
+    /// A new session with its run under way, read from its beginning.
+    pub(crate) async fn begin(&self) -> (SessionId, Reader) {
+        self.begin_in(self.create().await).await
+    }
+
+    /// The same, and nobody has to stay for it.
+    pub(crate) async fn begin_holding(&self) -> (SessionId, Reader) {
+        self.begin_in(self.create_holding().await).await
+    }
+
+    async fn begin_in(&self, session: SessionId) -> (SessionId, Reader) {
+        self.prompt(session).await.unwrap();
+        (session, self.attach(session).await)
+    }
+
     pub(crate) async fn subscribe(
         &self,
         session: SessionId,

@@ -13,13 +13,6 @@ use super::gateway::{Person, kinds};
 use super::mesh::{Mesh, eventually, within};
 use super::model::Turn;
 
-fn one_call(mesh: &Mesh) {
-    mesh.model.script([
-        Turn::Call(vec![("process.exec", json!({ "argv": ["true"] }))]),
-        Turn::Say("done"),
-    ]);
-}
-
 /// Long enough for something to happen that must not.
 async fn a_while(mesh: &Mesh) {
     let appends = mesh.audit.state.lock().unwrap().appends;
@@ -32,7 +25,7 @@ async fn a_while(mesh: &Mesh) {
 #[tokio::test(flavor = "multi_thread")]
 async fn while_the_ledger_is_down_nothing_is_told_and_nothing_is_done() {
     let mesh = Mesh::start().await;
-    one_call(&mesh);
+    mesh.model.one_call();
     let alice = Person::operator(&mesh);
     let session = alice.create().await;
     let mut reader = alice.attach(session).await;
@@ -60,7 +53,7 @@ async fn while_the_ledger_is_down_nothing_is_told_and_nothing_is_done() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lost_acknowledgement_is_a_repeat_and_not_a_second_entry() {
     let mesh = Mesh::start().await;
-    one_call(&mesh);
+    mesh.model.one_call();
     let alice = Person::operator(&mesh);
     let session = alice.create().await;
     mesh.audit.set(Mood::Mute);
@@ -79,11 +72,9 @@ async fn a_lost_acknowledgement_is_a_repeat_and_not_a_second_entry() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_subscriber_resumes_at_any_entry_without_gap_or_repeat() {
     let mut mesh = Mesh::start().await;
-    one_call(&mesh);
+    mesh.model.one_call();
     let alice = Person::operator(&mesh);
-    let session = alice.create().await;
-    alice.prompt(session).await.unwrap();
-    let mut reader = alice.attach(session).await;
+    let (session, mut reader) = alice.begin().await;
     let ask = reader.ask().await;
     alice.allow(&ask, Scope::Once).await;
     reader.rest().await;
@@ -110,7 +101,7 @@ async fn a_subscriber_resumes_at_any_entry_without_gap_or_repeat() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_bytes_that_are_sent_are_the_bytes_in_the_ledger() {
     let mesh = Mesh::start().await;
-    one_call(&mesh);
+    mesh.model.one_call();
     let alice = Person::operator(&mesh);
     let session = alice.create().await;
     let request = wire::SubscribeRequest {
@@ -133,12 +124,10 @@ async fn the_bytes_that_are_sent_are_the_bytes_in_the_ledger() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_entry_that_the_ledger_refuses_stops_the_session_and_is_never_sent() {
     let mesh = Mesh::start().await;
-    one_call(&mesh);
+    mesh.model.one_call();
     mesh.audit.set(Mood::Refuses("permission.requested"));
     let alice = Person::operator(&mesh);
-    let session = alice.create().await;
-    alice.prompt(session).await.unwrap();
-    let mut reader = alice.attach(session).await;
+    let (session, mut reader) = alice.begin().await;
     reader.until("policy.decision").await;
     let end = reader.message().await.unwrap_err();
     assert_eq!((end.code, end.reason.as_str()), (Code::FailedPrecondition, "STREAM_FROZEN"));

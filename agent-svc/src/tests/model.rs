@@ -65,6 +65,12 @@ impl Model {
         self.state.lock().unwrap().script = turns.into();
     }
 
+    /// A call that is asked about, and a last word.
+    pub(crate) fn one_call(&self) {
+        let arguments = serde_json::json!({ "argv": ["true"] });
+        self.script([Turn::Call(vec![("process.exec", arguments)]), Turn::Say("done")]);
+    }
+
     /// The attempt that each request says it is.
     pub(crate) fn attempts(&self) -> Vec<u32> {
         let state = self.state.lock().unwrap();

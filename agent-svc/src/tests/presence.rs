@@ -5,18 +5,9 @@ use std::time::Duration;
 use event::{AgentStatus, Data, Decision, Source};
 use proto::agent::v1 as wire;
 use receipt::Scope;
-use serde_json::json;
 
 use super::gateway::{Choice, Claimed, Person};
 use super::mesh::{Mesh, eventually};
-use super::model::Turn;
-
-fn one_call(mesh: &Mesh) {
-    mesh.model.script([
-        Turn::Call(vec![("process.exec", json!({ "argv": ["true"] }))]),
-        Turn::Say("done"),
-    ]);
-}
 
 fn resolution(events: &[Data]) -> (Decision, Source) {
     let mut found = events.iter().filter_map(|data| match data {
@@ -38,11 +29,9 @@ fn status(events: &[Data]) -> AgentStatus {
 #[tokio::test(flavor = "multi_thread")]
 async fn when_everyone_has_left_the_ask_is_denied_and_the_run_canceled() {
     let mesh = Mesh::start().await;
-    one_call(&mesh);
+    mesh.model.one_call();
     let alice = Person::operator(&mesh);
-    let session = alice.create().await;
-    alice.prompt(session).await.unwrap();
-    let mut first = alice.attach(session).await;
+    let (session, mut first) = alice.begin().await;
     let second = alice.attach(session).await;
     let watching = alice.subscribe(session, None, false).await.unwrap();
     first.ask().await;
@@ -83,11 +72,9 @@ async fn eventually_gone(mesh: &Mesh, alice: &Person, session: event::id::Sessio
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_that_comes_back_within_the_grace_was_never_gone() {
     let mesh = Mesh::start().await;
-    one_call(&mesh);
+    mesh.model.one_call();
     let alice = Person::operator(&mesh);
-    let session = alice.create().await;
-    alice.prompt(session).await.unwrap();
-    let mut reader = alice.attach(session).await;
+    let (session, mut reader) = alice.begin().await;
     let ask = reader.ask().await;
     let seen = reader.next - 1;
     drop(reader);
@@ -103,7 +90,7 @@ async fn a_client_that_comes_back_within_the_grace_was_never_gone() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_ask_that_nobody_could_ever_answer_is_denied_and_the_run_goes_on() {
     let mesh = Mesh::start().await;
-    one_call(&mesh);
+    mesh.model.one_call();
     let alice = Person::operator(&mesh);
     let session = alice.create().await;
     alice.prompt(session).await.unwrap();
@@ -121,7 +108,7 @@ async fn an_ask_that_nobody_could_ever_answer_is_denied_and_the_run_goes_on() {
 #[tokio::test(flavor = "multi_thread")]
 async fn absence_does_not_overtake_a_claimed_allow() {
     let mesh = Mesh::start().await;
-    one_call(&mesh);
+    mesh.model.one_call();
     let alice = Person::operator(&mesh);
     let session = alice.create().await;
     alice.prompt(session).await.unwrap();
@@ -137,7 +124,7 @@ async fn absence_does_not_overtake_a_claimed_allow() {
 #[tokio::test(flavor = "multi_thread")]
 async fn on_hold_an_ask_waits_a_day_for_somebody() {
     let mesh = Mesh::start().await;
-    one_call(&mesh);
+    mesh.model.one_call();
     let alice = Person::operator(&mesh);
     let session = alice.create_holding().await;
     alice.prompt(session).await.unwrap();
@@ -174,7 +161,7 @@ async fn on_hold_an_ask_waits_a_day_for_somebody() {
 #[tokio::test(flavor = "multi_thread")]
 async fn after_a_restart_absence_counts_from_the_restart() {
     let mut mesh = Mesh::start().await;
-    one_call(&mesh);
+    mesh.model.one_call();
     let alice = Person::operator(&mesh);
     let session = alice.create().await;
     alice.prompt(session).await.unwrap();

@@ -129,9 +129,7 @@ async fn a_call_that_went_on_alone_is_attached_to_and_told_once() {
     mesh.sandbox.gate.send_replace(false);
     mesh.model.script([Turn::Call(vec![("check", json!({}))]), Turn::Say("done")]);
     let alice = Person::operator(&mesh);
-    let session = alice.create_holding().await;
-    alice.prompt(session).await.unwrap();
-    let mut reader = alice.attach(session).await;
+    let (session, mut reader) = alice.begin_holding().await;
     reader.until("call.output").await;
     mesh.kill().await;
     mesh.sandbox.gate.send_replace(true);
@@ -212,9 +210,8 @@ async fn a_claim_that_was_not_resolved_before_a_kill_is_made_again_by_the_same_p
     let mut mesh = Mesh::start().await;
     mesh.model.script([Turn::Call(vec![("process.exec", json!({}))]), Turn::Say("done")]);
     let alice = Person::operator(&mesh);
-    let session = alice.create_holding().await;
-    alice.prompt(session).await.unwrap();
-    let ask = alice.attach(session).await.ask().await;
+    let (session, mut reader) = alice.begin_holding().await;
+    let ask = reader.ask().await;
     assert_eq!(alice.claim(&ask, Choice::Allow(Scope::Once)).await, Ok(Claimed::Won));
     mesh.restart().await;
     let alice = Person::operator(&mesh);

@@ -50,9 +50,7 @@ async fn an_ask_is_planned_asked_answered_run_and_told_in_order() {
         Turn::Say("fixed"),
     ]);
     let alice = Person::operator(&mesh);
-    let session = alice.create().await;
-    alice.prompt(session).await.unwrap();
-    let mut reader = alice.attach(session).await;
+    let (session, mut reader) = alice.begin().await;
     let ask = reader.ask().await;
     assert_eq!(mesh.sandbox.runs(), Vec::<u32>::new(), "nothing runs before the answer");
     let through = alice.allow(&ask, Scope::Once).await;
