@@ -24,6 +24,8 @@ use crate::store::Owner;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+/// An executor's word for a session whose grant has run out; it is about no call, even where it stands in one's place.
+const GRANT_EXPIRED: &str = "GRANT_EXPIRED";
 /// Without a valid grant a session waits, and looks again.
 const GRANT_PAUSE: Duration = Duration::from_secs(30);
 /// An executor that is told later than this does not begin.
@@ -84,14 +86,18 @@ impl Errand {
         drop(self.reports.send(report).await);
     }
 
+    async fn unfenced(&self) {
+        self.tell(Report::Unfenced(self.key)).await;
+    }
+
     pub(super) async fn after(&self, fault: Fault, pause: &mut Pause) -> Then {
         match fault.reason.as_str() {
             "FENCE_STALE" => {
                 self.tell(Report::Stale).await;
                 Then::Dropped
             }
-            "SESSION_UNKNOWN" | "GRANT_EXPIRED" => {
-                self.tell(Report::Unfenced(self.key)).await;
+            "SESSION_UNKNOWN" | GRANT_EXPIRED => {
+                self.unfenced().await;
                 Then::Dropped
             }
             _ if is_transient(&fault) => {
@@ -165,7 +171,7 @@ pub(super) async fn fence(
                 warn!(session = %owner.session, executor = executor.as_str(), reason = fault.reason, "executor cannot be fenced yet");
                 pause.wait().await;
             }
-            Ok(Err((_, fault))) if fault.reason == "GRANT_EXPIRED" && !is_ended => {
+            Ok(Err((_, fault))) if fault.reason == GRANT_EXPIRED && !is_ended => {
                 warn!(session = %owner.session, "session waits for a valid grant");
                 tokio::time::sleep(GRANT_PAUSE).await;
             }

@@ -444,6 +444,38 @@ async fn without_a_valid_grant_a_run_waits_for_its_renewal() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_grant_that_has_run_out_is_no_answer_to_a_call() {
+    for running in [false, true] {
+        let mesh = Mesh::start().await;
+        mesh.sandbox.gate.send_replace(false);
+        mesh.model.script([call("check", json!({})), Turn::Say("done")]);
+        let alice = Person::operator(&mesh);
+        let grant = alice.grant(event::id::SessionId::new());
+        alice.create_with(&grant, MANIFEST).await.unwrap();
+        mesh.sandbox.with(|state| state.expired = !running);
+        alice.prompt(grant.session).await.unwrap();
+        let mut reader = alice.attach(grant.session).await;
+        if running {
+            reader.until("call.output").await;
+        }
+        let expired = (transport::Code::PermissionDenied, "GRANT_EXPIRED");
+        mesh.sandbox.with(|state| (state.expired, state.refuses) = (true, Some(expired)));
+        mesh.sandbox.cuts.send_modify(|cuts| *cuts += 1);
+        eventually("the session waits", || mesh.sandbox.with(|state| state.refused) > 0).await;
+        mesh.sandbox.with(|state| (state.expired, state.refuses) = (false, None));
+        let renewed = receipt::Grant { iat: grant.iat + 1, exp: grant.exp + 60, ..grant };
+        alice.create_with(&renewed, MANIFEST).await.unwrap();
+        mesh.sandbox.gate.send_replace(true);
+        let result = reader.until("tool.result").await;
+        let Data::ToolResult(result) = result.data else { panic!() };
+        assert_eq!((result.ok, result.error), (true, None), "running: {running}");
+        let (_, outcome) = reader.rest().await;
+        assert!(matches!(outcome.state, Some(wire::outcome::State::Completed(_))), "{outcome:?}");
+        assert_eq!(mesh.sandbox.runs(), [1]);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_effect_that_is_asked_needs_its_person_whatever_the_model_says() {
     let mesh = Mesh::start().await;
     mesh.sandbox.with(|state| {

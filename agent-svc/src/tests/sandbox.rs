@@ -85,6 +85,10 @@ pub(crate) struct State {
     pub(crate) executions: BTreeMap<String, Execution>,
     /// Refuses every fence for this reason.
     pub(crate) refuses: Option<(Code, &'static str)>,
+    /// How often it did.
+    pub(crate) refused: u32,
+    /// Whoever plans or executes is told that the grant has run out.
+    pub(crate) expired: bool,
     pub(crate) opened: u32,
     pub(crate) closed: u32,
     /// So many requests to close an environment fail.
@@ -149,6 +153,8 @@ impl Sandbox {
             shapes,
             executions: BTreeMap::new(),
             refuses: None,
+            refused: 0,
+            expired: false,
             opened: 0,
             closed: 0,
             close_fails: 0,
@@ -302,6 +308,7 @@ impl SandboxService for Sandbox {
         request: Request<wire::FenceRequest>,
     ) -> Result<Response<wire::FenceResponse>, Status> {
         if let Some((code, reason)) = self.with(|state| state.refuses) {
+            self.with(|state| state.refused += 1);
             return Err(to_status(&Says(code, reason)));
         }
         let wire::FenceRequest { owner, grant, manifest } = request.into_inner();
@@ -355,7 +362,8 @@ impl SandboxService for Sandbox {
         self.fences.check(request.owner.as_ref().unwrap())?;
         let (shape, twist) =
             self.with(|state| (state.shapes[request.tool.as_str()].clone(), state.twist));
-        let outcome = match shape.refusal {
+        let expired = self.with(|state| state.expired).then_some("GRANT_EXPIRED");
+        let outcome = match expired.or(shape.refusal) {
             Some(reason) => wire::plan_response::Outcome::Refused(common::Refused {
                 reason: reason.to_owned(),
                 detail: "played".to_owned(),
@@ -383,6 +391,17 @@ impl SandboxService for Sandbox {
     ) -> Result<Response<Self::ExecuteStream>, Status> {
         let request = request.into_inner();
         self.fences.check(request.owner.as_ref().unwrap())?;
+        if self.with(|state| state.expired) {
+            let refused = common::Refused { reason: "GRANT_EXPIRED".into(), detail: String::new() };
+            let finished = wire::Finished {
+                outcome: Some(wire::finished::Outcome::Refused(refused)),
+                ..wire::Finished::default()
+            };
+            let (sender, receiver) = mpsc::channel(1);
+            let message = Some(wire::execute_response::Message::Finished(finished));
+            sender.try_send(Ok(wire::ExecuteResponse { message })).unwrap();
+            return Ok(Response::new(ReceiverStream::new(receiver)));
+        }
         let call = request.call.unwrap();
         let receipt = request.receipt.map(crate::peers::from_signed);
         let is_container = request.tool != "import_patch";

@@ -8,7 +8,7 @@ use proto::{model::v1 as model, sandbox::v1 as sandbox};
 use receipt::{Effect, EffectClass, Executor, Plan};
 use transport::Fault;
 
-use super::{Errand, Pause, Then, parsed};
+use super::{Errand, GRANT_EXPIRED, Pause, Then, parsed};
 use crate::session::content::{Content, Planned};
 use crate::work::Call;
 use crate::{bound, ids};
@@ -63,6 +63,10 @@ async fn asked(errand: &Errand, call: CallId, entry: &Call) -> Option<Answer> {
     let mut pause = Pause::new();
     loop {
         match request(errand, executor, call, entry).await {
+            Ok(Answer::Refused { reason, .. }) if reason == GRANT_EXPIRED => {
+                errand.unfenced().await;
+                return None;
+            }
             Ok(answer) => return Some(answer),
             Err(fault) => match errand.after(fault, &mut pause).await {
                 Then::Again => (),

@@ -16,7 +16,7 @@ use tonic::Streaming;
 use tracing::error;
 use transport::{Code, Fault};
 
-use super::super::{Errand, Pause, Then, parsed};
+use super::super::{Errand, GRANT_EXPIRED, Pause, Then, parsed};
 use super::{INTERNAL_FAILURES, Order, lost};
 use crate::session::content::{Content, Outcome};
 use crate::session::progress::{Piece, Pieces, Progress};
@@ -51,6 +51,12 @@ pub(super) async fn attend(
             None => attach(errand, order, receipt, &mut offset).await,
         };
         known = true;
+        if let Heard::Finished(finished) = &heard
+            && is_ungranted(finished)
+        {
+            errand.unfenced().await;
+            return None;
+        }
         if order.stop.is_cancelled() && !matches!(heard, Heard::Finished(_)) {
             errand.tell(super::super::Report::LostSight).await;
             return None;
@@ -94,6 +100,11 @@ async fn remembered(errand: &Errand, order: &Order) -> Option<Heard> {
 
 fn is_lost(finished: &wire::Finished) -> bool {
     matches!(finished.outcome, Some(Ended::Lost(_)))
+}
+
+/// Says nothing about the call, which may even run.
+fn is_ungranted(finished: &wire::Finished) -> bool {
+    matches!(&finished.outcome, Some(Ended::Refused(refused)) if refused.reason == GRANT_EXPIRED)
 }
 
 async fn attach(
