@@ -1,6 +1,9 @@
 //! The gRPC contract: one module per package, nothing handwritten. It never holds behaviour.
 
-#![allow(clippy::disallowed_methods, reason = "generated clients word a failure that is not ours to word")]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "generated clients word a failure that is not ours to word"
+)]
 
 /// The file descriptor set of everything below, for reflection and for the authorization matrix.
 pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptor.bin"));
