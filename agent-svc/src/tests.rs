@@ -14,3 +14,4 @@ mod restart;
 mod runs;
 mod sandbox;
 mod sessions;
+mod stops;

@@ -26,6 +26,11 @@ pub(crate) enum Turn {
     Abort(&'static str),
 }
 
+/// One call of one tool.
+pub(crate) fn call(tool: &'static str, arguments: serde_json::Value) -> Turn {
+    Turn::Call(vec![(tool, arguments)])
+}
+
 #[derive(Debug, Clone)]
 pub(crate) struct Model {
     pub(crate) state: Arc<Mutex<State>>,
