@@ -57,14 +57,14 @@ impl Ledger {
                 reached = self.channel.probe(APPEND_LIMIT).await.is_ok();
                 self.ready.set(CONDITION, reached);
             }
-            let failed = self.send_all().await || !reached;
-            pause = if failed { (pause * 2).min(LONGEST_PAUSE) } else { FIRST_PAUSE };
+            reached &= !self.send_all().await;
+            pause = if reached { FIRST_PAUSE } else { (pause * 2).min(LONGEST_PAUSE) };
             if stop.is_cancelled() && !busy() {
                 return;
             }
             tokio::select! {
                 () = self.store.added() => (),
-                () = tokio::time::sleep(pause), if failed || stop.is_cancelled() => (),
+                () = tokio::time::sleep(pause), if !reached || stop.is_cancelled() => (),
                 () = stop.cancelled(), if !stop.is_cancelled() => (),
             }
         }

@@ -54,6 +54,7 @@ impl Sandbox {
             Err(unsettled) => {
                 error!(%call, error = %Chain(&unsettled), "the end of a call is not proven");
                 live.unsettled();
+                self.unsettled.notify_one();
             }
         }
     }

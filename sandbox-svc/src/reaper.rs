@@ -18,6 +18,8 @@ use crate::store::EnvironmentState;
 /// The readiness condition.
 pub(crate) const CONDITION: &str = "engine";
 const EVERY: Duration = Duration::from_secs(30);
+/// How soon a call without a proven end is tried again.
+const SOON: Duration = Duration::from_secs(2);
 
 impl Sandbox {
     pub(crate) async fn reconcile_forever(
@@ -30,14 +32,24 @@ impl Sandbox {
         loop {
             tokio::select! {
                 _ = tick.tick() => (),
+                () = self.unsettled.notified() => {
+                    tokio::time::sleep(SOON).await;
+                    self.told(self.retry_calls().await);
+                    continue;
+                }
                 () = stop.cancelled() => return,
             }
             if let Some(engine) = &self.engine {
                 ready.set(CONDITION, engine.ping().await.is_ok());
             }
-            if let Err(error) = self.reconcile().await {
-                warn!(error = %Chain(&error), "leftovers could not be looked for");
-            }
+            self.told(self.reconcile().await);
+        }
+    }
+
+    /// Whatever it was, it is tried again.
+    fn told(&self, done: Result<(), Error>) {
+        if let Err(error) = done {
+            warn!(error = %Chain(&error), "leftovers could not be looked for");
         }
     }
 

@@ -110,7 +110,9 @@ pub(crate) fn not_done(refusal: Refusal) -> Report {
 }
 
 pub(crate) fn canceled() -> Report {
-    let finished = finished(End::Canceled(common::Empty {}));
+    // Canonical as it stands.
+    let result_json = br#"{"status":"canceled"}"#.to_vec();
+    let finished = wire::Finished { result_json, ..finished(End::Canceled(common::Empty {})) };
     Report { finished, status: event::CallStatus::Canceled, stopped: None, base: None }
 }
 

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use event::Digest;
 use event::id::{CallId, RunId, SessionId};
-use tokio::sync::OwnedMutexGuard;
+use tokio::sync::{Notify, OwnedMutexGuard};
 use tracing::{info, warn};
 use transport::{Chain, TaskTracker};
 use uuid::Uuid;
@@ -46,6 +46,8 @@ pub(crate) struct Sandbox {
     /// One opening or closing of a run at a time.
     doors: Mutex<HashMap<RunId, Arc<tokio::sync::Mutex<()>>>>,
     calls: Mutex<HashMap<CallId, Arc<Live>>>,
+    /// A call's end could not be proven.
+    pub(crate) unsettled: Notify,
 }
 
 /// What `Sandbox::new` is given.
@@ -102,6 +104,7 @@ impl Sandbox {
             environments: Mutex::default(),
             doors: Mutex::default(),
             calls: Mutex::default(),
+            unsettled: Notify::new(),
         })
     }
 

@@ -109,3 +109,6 @@ fn digest(bytes: &[u8]) -> Result<event::Digest> {
 fn id<T: std::str::FromStr>(text: &str) -> Result<T> {
     text.parse().map_err(|_| StoreError::Malformed("id"))
 }
+
+#[cfg(test)]
+mod tests;

@@ -198,3 +198,106 @@ fn sorted(list: &Value) -> Value {
     items.sort_unstable();
     items.into()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use serde_json::{Value, json};
+
+    use super::{NEVER, compare, create_body, words};
+    use crate::engine::{ContainerName, EngineError, Limits, Spec};
+
+    fn spec() -> Spec {
+        Spec {
+            name: ContainerName::of(event::id::CallId::nil(), 1),
+            image: event::Digest::of(b"image"),
+            argv: vec!["true".to_owned()],
+            env: BTreeMap::from([("CI".to_owned(), "1".to_owned())]),
+            user: 200_000,
+            labels: BTreeMap::from([("harness.lease".to_owned(), "x".to_owned())]),
+            workspace: "/state/copy".into(),
+            limits: Limits {
+                memory: 1 << 20,
+                pids: 8,
+                cpus_milli: 500,
+                file_bytes: 9,
+                tmp_bytes: 7,
+            },
+        }
+    }
+
+    /// What an engine says that did everything that it was asked.
+    fn made() -> Value {
+        let mut config = serde_json::to_value(create_body(&spec()).unwrap()).unwrap();
+        let host = config.as_object_mut().unwrap().remove("HostConfig").unwrap();
+        let image = config["Image"].clone();
+        config["OnBuild"] = Value::Null;
+        json!({ "Id": "a".repeat(64), "Image": image, "Config": config, "HostConfig": host })
+    }
+
+    fn compared(made: &Value) -> Option<String> {
+        let made = serde_json::from_value(made.clone()).unwrap();
+        match compare(&create_body(&spec()).unwrap(), &made) {
+            Ok(()) => None,
+            Err(EngineError::NotLockedDown(field)) => Some(field),
+            Err(other) => panic!("{other}"),
+        }
+    }
+
+    #[test]
+    fn an_engine_that_does_what_it_is_told_passes() {
+        assert_eq!(compared(&made()), None);
+        let mut padded = made();
+        padded["HostConfig"]["BlkioWeight"] = json!(0);
+        padded["HostConfig"]["Mounts"][0]["Consistency"] = json!("");
+        padded["HostConfig"]["CapAdd"] = Value::Null;
+        assert_eq!(compared(&padded), None);
+    }
+
+    #[test]
+    fn every_field_that_was_sent_must_come_back() {
+        let whole = made();
+        for field in whole["HostConfig"].as_object().unwrap().keys() {
+            let empty =
+                ["PidMode", "UTSMode", "Privileged", "AutoRemove"].contains(&field.as_str());
+            let mut less = whole.clone();
+            less["HostConfig"].as_object_mut().unwrap().remove(field);
+            let expected = (!empty).then(|| format!("HostConfig.{field}"));
+            assert_eq!(compared(&less), expected);
+        }
+        for field in
+            ["User", "Entrypoint", "WorkingDir", "NetworkDisabled", "Labels", "Env", "Hostname"]
+        {
+            let mut less = whole.clone();
+            less["Config"].as_object_mut().unwrap().remove(field);
+            assert_eq!(compared(&less).as_deref(), Some(field));
+        }
+    }
+
+    #[test]
+    fn nothing_may_come_that_was_not_sent() {
+        for (field, value) in [
+            ("CapAdd", json!(["SYS_ADMIN"])),
+            ("Binds", json!(["/:/host"])),
+            ("GroupAdd", json!(["0"])),
+            ("PublishAllPorts", json!(true)),
+            ("UsernsMode", json!("host")),
+            ("Privileged", json!(true)),
+            ("PidMode", json!("host")),
+            ("NetworkMode", json!("bridge")),
+            ("SecurityOpt", json!(["seccomp=unconfined"])),
+        ] {
+            let mut more = made();
+            more["HostConfig"][field] = value;
+            assert_eq!(compared(&more), Some(format!("HostConfig.{field}")));
+        }
+        let mut tty = made();
+        tty["Config"]["Tty"] = json!(true);
+        assert_eq!(compared(&tty).as_deref(), Some("Tty"));
+        let mut wide = made();
+        wide["HostConfig"]["Mounts"][0]["Source"] = json!("/");
+        assert_eq!(compared(&wide).as_deref(), Some("HostConfig.Mounts"));
+        assert!(words(NEVER).contains(&"Devices".to_owned()));
+    }
+}

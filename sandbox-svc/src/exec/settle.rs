@@ -77,15 +77,25 @@ impl Run<'_> {
     /// Removes one container of ours and waits until the engine has forgotten it.
     pub(super) async fn remove(&self, id: &ContainerId) -> Result<(), Unsettled> {
         let until = tokio::time::Instant::now() + PATIENCE;
+        let mut pause = FIRST_PAUSE;
         loop {
-            self.engine.remove(Handle::Id(id)).await?;
-            if self.engine.inspect(Handle::Id(id)).await?.is_none() {
-                return Ok(());
+            match self.removed(id).await {
+                Ok(true) => return Ok(()),
+                Ok(false) => (),
+                Err(error) => {
+                    warn!(call = %self.call(), error = %Chain(&error), "a container is not removed yet");
+                }
             }
             if tokio::time::Instant::now() >= until {
                 return Err(Unsettled::Cleanup("the engine still knows the container"));
             }
-            tokio::time::sleep(FIRST_PAUSE).await;
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(LONGEST_PAUSE);
         }
+    }
+
+    async fn removed(&self, id: &ContainerId) -> Result<bool, EngineError> {
+        self.engine.remove(Handle::Id(id)).await?;
+        Ok(self.engine.inspect(Handle::Id(id)).await?.is_none())
     }
 }

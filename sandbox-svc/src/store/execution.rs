@@ -34,6 +34,8 @@ pub(crate) struct NewExecution<'a> {
     pub(crate) once: Option<PermissionId>,
     /// The attempt that was lost before this one.
     pub(crate) after_lost: Option<u32>,
+    /// Whose fence it must still be.
+    pub(crate) epoch: u64,
 }
 
 pub(crate) enum Accepted {
@@ -47,6 +49,8 @@ pub(crate) enum Refused {
     Known,
     /// The permission belongs to another call.
     Consumed,
+    /// The fence was raised since the request was looked at.
+    Fenced,
 }
 
 /// How far a call has come. Each state is written before what it names begins.
@@ -161,6 +165,14 @@ impl Store {
         started: &Record,
     ) -> Result<Accepted> {
         let mut tx = self.begin().await?;
+        let held = sqlx::query("SELECT 1 FROM session WHERE session = ?1 AND epoch = ?2")
+            .bind(new.plan.session.to_string())
+            .bind(to_i64(new.epoch)?)
+            .fetch_optional(&mut *tx)
+            .await?;
+        if held.is_none() {
+            return Ok(Accepted::No(Refused::Fenced));
+        }
         if let Some(permission) = new.once
             && !consume(&mut tx, permission, new.plan.call).await?
         {

@@ -1,0 +1,181 @@
+//! Admission: every check that a call must pass, in the order of the contract, and then its one row.
+
+use std::sync::Arc;
+
+use event::Stage;
+use event::id::{CallId, PermissionId};
+use futures::StreamExt as _;
+use futures::stream;
+use proto::sandbox::v1::execute_response::Message;
+use receipt::{EffectClass, Plan, Receipt, Scope, Signed};
+
+use super::known::Found;
+use super::{Order, Responses, Target, refused};
+use crate::admit::{self, Proposed};
+use crate::error::Error;
+use crate::ledger;
+use crate::live::{self, Live};
+use crate::planner::{Planned, Stop};
+use crate::refusal::{Reason, Refusal};
+use crate::sandbox::Sandbox;
+use crate::session::{Owner, Session, now_ms};
+use crate::store::{Accepted, NewExecution, Record, Refused};
+
+impl Sandbox {
+    /// Carries the call out, or attaches to it. Refusals end the stream; they are no errors.
+    pub(crate) async fn execute(
+        self: &Arc<Self>,
+        owner: &Owner,
+        order: Order,
+    ) -> Result<Responses, Error> {
+        let session = self.held_for(owner, Stage::Execute).await?;
+        // Goes on when the caller leaves: a call that is admitted is carried out.
+        let (sandbox, at) = (self.clone(), order.after_output_offset);
+        let admission = self.tracker.spawn(async move {
+            let admitted = sandbox.admit(&session, &order).await;
+            let refusal = match admitted {
+                Ok(found) => return Ok(found),
+                Err(Stop::Failed(error)) => return Err(error),
+                Err(Stop::Refused(refusal)) => refusal,
+            };
+            let (call, digest) = (order.target.call, Some(order.plan_digest));
+            let stage = Stage::Execute;
+            sandbox.record_refusal(&session, stage, call, &order.tool, digest, &refusal).await?;
+            Ok(Found::Over(refused(refusal)))
+        });
+        match admission.await?? {
+            Found::Live(live) => Ok(live.watch(at).boxed()),
+            Found::Over(finished) => {
+                let end = live::message(Message::Finished(finished));
+                Ok(stream::iter([Ok(end)]).boxed())
+            }
+            Found::Finished(row) => self.replay(&row, at).await,
+        }
+    }
+
+    async fn admit(self: &Arc<Self>, session: &Session, order: &Order) -> Result<Found, Stop> {
+        let Target { run, call, attempt, start_before_ms } = order.target;
+        if session.is_expired() {
+            return Err(Reason::GrantExpired.into());
+        }
+        if let Some(found) = self.known(session, order).await? {
+            return Ok(found);
+        }
+        let stored = self.store.plan(call).await.map_err(Error::Store)?;
+        let stored = stored
+            .filter(|plan| plan.session == session.id && plan.run == run)
+            .filter(|plan| plan.digest == order.plan_digest)
+            .ok_or(Reason::PlanUnknown)?;
+        if stored.tool != order.tool || stored.arguments != order.arguments {
+            return Err(Reason::PlanArgumentsChanged.into());
+        }
+
+        let environment = self.open_environment(session, run).await?;
+        let _admission = environment.admission.lock().await;
+        // Somebody may have admitted it while this waited.
+        if let Some(found) = self.known(session, order).await? {
+            return Ok(found);
+        }
+        if environment.is_occupied() {
+            return Err(Reason::RunBusy.into());
+        }
+        let planned =
+            self.make_plan(session, &environment, call, &order.tool, &order.arguments).await?;
+        if planned.digest != stored.digest {
+            return Err(Reason::PlanStale.into());
+        }
+        let permission = self.permitted(session, &planned, order.receipt.as_ref())?;
+        if now_ms() >= start_before_ms {
+            return Err(Reason::StartDeadlinePassed.into());
+        }
+
+        let permit = match planned.plan.effect_class {
+            EffectClass::Pure => None,
+            EffectClass::Idempotent | EffectClass::Staged | EffectClass::Irreversible => {
+                Some(environment.occupy().ok_or(Reason::RunBusy)?)
+            }
+        };
+        let record =
+            self.started_record(session, order, &planned.plan, permission.map(|it| it.0))?;
+        let after_lost = self.lost_attempt(call, attempt).await?;
+        let new = NewExecution {
+            plan: &stored,
+            tenant: &session.grant.tenant,
+            attempt,
+            start_before_ms,
+            now_ms: now_ms(),
+            once: permission.and_then(|(id, scope)| (scope == Scope::Once).then_some(id)),
+            after_lost,
+            epoch: session.epoch,
+        };
+        match self.store.accept(&new, &record).await.map_err(Error::Store)? {
+            Accepted::No(Refused::Consumed) => Err(Reason::ReceiptConsumed.into()),
+            Accepted::No(Refused::Known) => Err(Reason::CallConflict.into()),
+            Accepted::No(Refused::Fenced) => Err(Error::FenceStale.into()),
+            Accepted::Yes => {
+                self.failpoint.hit("call-accepted").map_err(|_| Error::Stopping)?;
+                let live = Live::new(permit);
+                self.begin(call, live.clone(), Some(planned));
+                Ok(Found::Live(live))
+            }
+        }
+    }
+
+    async fn lost_attempt(&self, call: CallId, attempt: u32) -> Result<Option<u32>, Stop> {
+        let row = self.store.execution(call).await.map_err(Error::Store)?;
+        Ok(row.map(|row| row.attempt).filter(|lost| *lost < attempt))
+    }
+
+    /// The permission that admits the plan, where one is needed.
+    fn permitted(
+        &self,
+        session: &Session,
+        planned: &Planned,
+        signed: Option<&Signed>,
+    ) -> Result<Option<(PermissionId, Scope)>, Stop> {
+        let needed = admit::needs_receipt(planned.plan.effect, signed.is_some())?;
+        let (true, Some(signed)) = (needed, signed) else { return Ok(None) };
+        let receipt = self
+            .sessions
+            .verify::<Receipt>(signed)
+            .map_err(|invalid| Refusal::new(Reason::Receipt(invalid.reason()), invalid))?;
+        let action = planned
+            .plan
+            .action_digest()
+            .map_err(|error| Refusal::new(Reason::PlanTooLarge, error))?;
+        let proposed = Proposed { plan: &planned.plan, digest: planned.digest, action };
+        admit::check(&receipt, &proposed, &session.grant)?;
+        Ok(Some((receipt.permission, receipt.scope)))
+    }
+
+    fn started_record(
+        &self,
+        session: &Session,
+        order: &Order,
+        plan: &Plan,
+        permission_id: Option<PermissionId>,
+    ) -> Result<Record, Error> {
+        let started = event::CallStarted {
+            call_id: order.target.call,
+            run_id: order.target.run,
+            attempt: order.target.attempt,
+            tool: order.tool.clone(),
+            effect_class: plan.effect_class,
+            plan_digest: order.plan_digest,
+            permission_id,
+            rules: rules(plan),
+        };
+        Ok(ledger::record(session.id, &session.grant.tenant, &session.policy_rev(), started)?)
+    }
+}
+
+/// Each rule once, in the order of the plan's parts.
+fn rules(plan: &Plan) -> Vec<String> {
+    let mut rules: Vec<String> = Vec::new();
+    for part in &plan.parts {
+        if !rules.contains(&part.rule) {
+            rules.push(part.rule.clone());
+        }
+    }
+    rules
+}
