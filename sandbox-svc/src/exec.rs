@@ -4,7 +4,6 @@
 mod settle;
 mod watch;
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,8 +13,8 @@ use transport::Chain;
 
 use crate::engine::cgroup::Cgroups;
 use crate::engine::{
-    ContainerId, ContainerName, Created, Docker, EngineError, Handle, Inspected, Limits, Spec,
-    Status,
+    ContainerId, ContainerName, Created, Docker, EngineError, Handle, Image, Inspected, Limits,
+    Spec, Status,
 };
 use crate::environment::Environment;
 use crate::error::Error;
@@ -27,7 +26,7 @@ use crate::live::Live;
 use crate::planner::environment_variables;
 use crate::sandbox::Sandbox;
 use crate::session::{Session, now_ms};
-use crate::store::{ExecutionRow, ExecutionState};
+use crate::store::{ExecutionRow, ExecutionState, StoreError};
 
 /// Labels of our containers; only ids and digests.
 pub(crate) const OWNER_LABEL: &str = "harness.owner";
@@ -54,8 +53,8 @@ pub(crate) enum Unsettled {
     Stopped(#[from] Stopped),
 }
 
-impl From<crate::store::StoreError> for Unsettled {
-    fn from(error: crate::store::StoreError) -> Self {
+impl From<StoreError> for Unsettled {
+    fn from(error: StoreError) -> Self {
         Self::House(error.into())
     }
 }
@@ -74,6 +73,7 @@ pub(crate) struct Run<'a> {
     pub(crate) environment: Option<&'a Arc<Environment>>,
     pub(crate) row: &'a ExecutionRow,
     pub(crate) plan: &'a receipt::Plan,
+    pub(crate) limits: receipt::Limits,
     pub(crate) live: &'a Live,
     pub(crate) session: &'a Session,
 }
@@ -92,9 +92,9 @@ impl Run<'_> {
         self.forget_seen();
         let (ended, cgroups) = match self.row.state {
             ExecutionState::Ended | ExecutionState::Finished => {
-                let stored =
-                    self.row.ended.as_deref().and_then(|ended| serde_json::from_slice(ended).ok());
-                let ended = stored.unwrap_or_else(|| self.gone(true));
+                let malformed = || StoreError::Malformed("end of a command");
+                let stored = self.row.ended.as_deref().ok_or_else(malformed)?;
+                let ended = serde_json::from_slice(stored).map_err(|_| malformed())?;
                 (ended, Cgroups::parse(&self.row.cgroups))
             }
             state => {
@@ -173,8 +173,7 @@ impl Run<'_> {
             Ok(image) => image,
             Err(error) => return Ok(Err(Chain(&error).to_string())),
         };
-        let cpus = self.plan.limits.map_or(0, |limits| limits.cpus_milli);
-        let spec = self.spec(environment, environment_variables(&image, cpus));
+        let spec = self.spec(environment, &image);
         for _ in 0..2 {
             match self.engine.create(&spec).await {
                 Ok(Created::Made(id)) => return Ok(Ok(id)),
@@ -205,9 +204,8 @@ impl Run<'_> {
         Ok(Err("the container's name stays taken".to_owned()))
     }
 
-    fn spec(&self, environment: &Environment, env: BTreeMap<String, String>) -> Spec {
-        let limits = self.plan.limits.as_ref();
-        let limit = |of: fn(&receipt::Limits) -> u64| limits.map_or(0, of);
+    fn spec(&self, environment: &Environment, image: &Image) -> Spec {
+        let receipt::Limits { memory, pids, cpus_milli, file_bytes, tmp_bytes, .. } = self.limits;
         let labels = [
             (OWNER_LABEL, OWNER.to_owned()),
             (INSTANCE_LABEL, self.sandbox.instance.to_string()),
@@ -220,19 +218,13 @@ impl Run<'_> {
         ];
         Spec {
             name: self.name(),
-            image: self.plan.image.unwrap_or_else(|| event::Digest::of(b"")),
+            image: image.id,
             argv: self.plan.argv.clone().unwrap_or_default(),
-            env,
+            env: environment_variables(image, cpus_milli),
             user: environment.owner,
             labels: labels.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
             workspace: environment.place.copy(),
-            limits: Limits {
-                memory: limit(|it| it.memory),
-                pids: limit(|it| it.pids),
-                cpus_milli: limit(|it| it.cpus_milli),
-                file_bytes: limit(|it| it.file_bytes),
-                tmp_bytes: limit(|it| it.tmp_bytes),
-            },
+            limits: Limits { memory, pids, cpus_milli, file_bytes, tmp_bytes },
         }
     }
 

@@ -24,7 +24,7 @@ use crate::refusal::Reason;
 use crate::report::{Report, canceled, command_report, done, lost, not_done};
 use crate::sandbox::Sandbox;
 use crate::session::{Session, now_ms};
-use crate::store::{Closing, ExecutionRow, ExecutionState, PlanRow, Record, Waiting};
+use crate::store::{Closing, ExecutionRow, ExecutionState, PlanRow, Record, StoreError, Waiting};
 
 /// A call that is being carried out.
 struct Call<'a> {
@@ -69,7 +69,7 @@ impl Sandbox {
         let row = self.store.execution(call).await?.ok_or_else(gone)?;
         let session = self.sessions.known(row.plan.session).await?;
         let plan = Plan::parse(&row.plan.bytes)
-            .map_err(|_| Error::Store(crate::store::StoreError::Malformed("plan")))?;
+            .map_err(|_| Error::Store(StoreError::Malformed("plan")))?;
         let call = Call { session: &session, row: &row, plan: &plan, live };
         let report = match self.unfinished_import(&call).await? {
             Some(report) => report,
@@ -187,12 +187,14 @@ impl Sandbox {
     ) -> Result<Report, Unsettled> {
         let Call { session, row, plan, live } = call;
         let missing = || Error::Start("a command is noted, but this host has no engine".to_owned());
+        let unlimited = || Error::Store(StoreError::Malformed("plan"));
         let run = Run {
             sandbox: self,
             engine: self.engine.as_ref().ok_or_else(missing)?,
             environment,
             row,
             plan,
+            limits: plan.limits.ok_or_else(unlimited)?,
             live,
             session,
         };

@@ -9,6 +9,7 @@ use transport::Chain;
 use crate::engine::cgroup::Cgroups;
 use crate::engine::{ContainerId, EngineError, Handle};
 use crate::exec::{INSTANCE_LABEL, LEASE_LABEL, OWNER, OWNER_LABEL, Run, Unsettled};
+use crate::store::StoreError;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
@@ -22,6 +23,7 @@ impl Run<'_> {
             let missing = match self.remaining(cgroups).await {
                 Ok(None) => return Ok(()),
                 Ok(Some(what)) => what,
+                Err(error @ (Unsettled::House(_) | Unsettled::Stopped(_))) => return Err(error),
                 Err(error) => {
                     warn!(call = %self.call(), error = %Chain(&error), "the engine does not answer");
                     "the engine does not answer"
@@ -36,7 +38,7 @@ impl Run<'_> {
     }
 
     /// Removes what is ours, then looks; names what is still there.
-    async fn remaining(&self, cgroups: &Cgroups) -> Result<Option<&'static str>, EngineError> {
+    async fn remaining(&self, cgroups: &Cgroups) -> Result<Option<&'static str>, Unsettled> {
         let (instance, lease) = (self.sandbox.instance.to_string(), self.row.lease.to_string());
         let labels = [
             (OWNER_LABEL, OWNER),
@@ -63,15 +65,10 @@ impl Run<'_> {
     }
 
     /// As noted, which may be later than this process read the row.
-    async fn container(&self) -> Result<Option<ContainerId>, EngineError> {
-        let noted = match self.sandbox.store.execution(self.call()).await {
-            Ok(row) => row.and_then(|row| row.container),
-            Err(_) => self.row.container.clone(),
-        };
-        noted
-            .map(|id| ContainerId::parse(&id))
-            .transpose()
-            .map_err(|_| EngineError::Incomplete { call: "remove", what: "a container id" })
+    async fn container(&self) -> Result<Option<ContainerId>, Unsettled> {
+        let noted = self.sandbox.store.execution(self.call()).await?;
+        let id = noted.and_then(|row| row.container).map(|id| ContainerId::parse(&id)).transpose();
+        Ok(id.map_err(|_| StoreError::Malformed("container id"))?)
     }
 
     /// Removes one container of ours and waits until the engine has forgotten it.

@@ -41,9 +41,8 @@ impl Run<'_> {
         began: Instant,
         incomplete: bool,
     ) -> Result<(Ended, Cgroups), Unsettled> {
-        let limits = self.plan.limits.as_ref();
-        let output_limit = limits.map_or(0, |limits| limits.output);
-        let time_limit = Duration::from_millis(limits.map_or(0, |limits| limits.time_ms));
+        let output_limit = self.limits.output;
+        let time_limit = Duration::from_millis(self.limits.time_ms);
         let clock = Clock::start(began);
         let reason = self.row.reason.as_deref().and_then(StopReason::parse);
         let mut seen =
