@@ -147,10 +147,14 @@ impl Run<'_> {
         let seen = self.inspect_surely(Handle::Id(&id)).await?;
         match (failed, seen) {
             // An error answer is no result: what the container says, counts.
-            (Some(error), None | Some(Inspected { status: Status::Created, .. })) => {
-                Ok((self.not_started(cause_of(&error)), Cgroups::default()))
+            (
+                Some(error @ EngineError::Refused { .. }),
+                None | Some(Inspected { status: Status::Created, .. }),
+            ) => Ok((self.not_started(cause_of(&error)), Cgroups::default())),
+            // No answer at all: it may start yet, before it is removed.
+            (Some(_), Some(Inspected { status: Status::Created, .. })) | (_, None) => {
+                Ok((self.gone(true), Cgroups::default()))
             }
-            (None, None) => Ok((self.gone(true), Cgroups::default())),
             (None, Some(Inspected { status: Status::Created, .. })) => Ok((
                 self.not_started("the engine did not start the container".to_owned()),
                 Cgroups::default(),

@@ -71,6 +71,21 @@ async fn a_command_that_ended_meanwhile_is_collected() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_flood_that_nobody_reads_ends_when_somebody_does() {
+    let mut world = World::new(&[]).await;
+    let run = world.run(&open_manifest()).await;
+    let flood = "i=0; while [ $i -lt 3000 ]; do echo line-$i; echo $i > at; i=$((i+1)); done";
+    let (call, copy) = started(&run, flood).await;
+    let of = (run.session, run.run);
+    world.kill();
+    fs::write(copy.join("go"), "").unwrap();
+    world.start().await;
+    let run = again(&world, of);
+    assert_eq!(run.execute(&call, None).await.end(), "exited 0");
+    assert_eq!(fs::read_to_string(copy.join("at")).unwrap(), "2999\n");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_command_whose_container_is_gone_is_lost_and_may_be_tried_again() {
     let mut world = World::new(&[]).await;
     let run = world.run(&open_manifest()).await;
