@@ -1,6 +1,8 @@
 //! Why the service does not start or stops early. What a caller of one method is told is in `refusal`.
 
-use crate::{state_dir, store};
+use transport::state_dir;
+
+use crate::store;
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {

@@ -22,7 +22,6 @@ mod refusal;
 mod run;
 mod runtime;
 mod session;
-mod state_dir;
 mod store;
 mod subscribe;
 mod terms;
@@ -80,7 +79,7 @@ pub(crate) async fn bind_with(
 ) -> Result<Bound, Error> {
     let (ca, domain) = (context.material.services_ca(), context.material.trust_domain());
     let verifier = Verifier::new(&ca, domain.as_str()).map_err(Error::Trust)?;
-    let store = store::Store::open(state_dir::StateDir::own(&config.state_dir)?).await?;
+    let store = store::Store::open(transport::StateDir::own(&config.state_dir)?).await?;
     let endpoints = (&config.sandbox_endpoint, &config.model_endpoint, &config.audit_endpoint);
     let runtime = Arc::new(Runtime {
         store,

@@ -15,14 +15,13 @@ use sqlx::sqlite::{
     SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteSynchronous,
 };
 use sqlx::{Sqlite, Transaction};
+use transport::StateDir;
 use uuid::Uuid;
 
 pub(crate) use journal::{Append, Change, Journal};
 pub(crate) use outbox::Waiting;
 pub(crate) use permission::{Claimed, How, Resolved};
 pub(crate) use session::{NewSession, Opened, Session, State};
-
-use crate::state_dir::StateDir;
 
 const BUSY: Duration = Duration::from_secs(5);
 const READERS: u32 = 4;
@@ -109,7 +108,7 @@ impl Entry {
 impl Store {
     pub(crate) async fn open(dir: StateDir) -> Result<Self, Error> {
         let options = SqliteConnectOptions::new()
-            .filename(dir.database())
+            .filename(dir.file("agent.db"))
             .create_if_missing(true)
             .journal_mode(SqliteJournalMode::Wal)
             .synchronous(SqliteSynchronous::Full)

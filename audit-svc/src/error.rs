@@ -1,19 +1,10 @@
 //! Why audit-svc does not start or stops. What callers are told is in `refusal`.
 
-use std::io;
-use std::path::PathBuf;
-
 /// Each says what to do.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    #[error("state directory {} cannot be used; make it a directory that this user may write", path.display())]
-    StateDir {
-        path: PathBuf,
-        #[source]
-        source: io::Error,
-    },
-    #[error("state directory {} belongs to another running audit-svc; stop it or use another directory", path.display())]
-    StateDirOwned { path: PathBuf },
+    #[error(transparent)]
+    StateDir(#[from] transport::state_dir::Unusable),
     #[error("the ledger's database failed to {doing}; check the disk and the file's owner")]
     Database {
         doing: &'static str,

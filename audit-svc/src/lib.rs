@@ -10,7 +10,6 @@ mod export;
 mod nodes;
 mod reach;
 mod refusal;
-mod state_dir;
 mod store;
 mod writer;
 

@@ -17,7 +17,7 @@ use sqlx::sqlite::{
 };
 use sqlx::{ConnectOptions as _, Connection as _};
 use tracing::{info, warn};
-use transport::Chain;
+use transport::{Chain, StateDir};
 
 pub(crate) use append::{Answer, Outcome};
 pub(crate) use read::{Filter, Reader, Stored};
@@ -26,7 +26,6 @@ use crate::Error;
 use crate::batch::{Stream, Tail, Tree};
 use crate::config::Origin;
 use crate::error::{Unsound, failed};
-use crate::state_dir::StateDir;
 
 const BUSY: Duration = Duration::from_secs(2);
 const READERS: u32 = 4;
@@ -52,7 +51,7 @@ impl Store {
     pub(crate) async fn open(dir: &Path, origin: &Origin) -> Result<Self, Error> {
         let dir = StateDir::own(dir)?;
         let options = SqliteConnectOptions::new()
-            .filename(dir.database())
+            .filename(dir.file("ledger.db"))
             .create_if_missing(true)
             .journal_mode(SqliteJournalMode::Wal)
             .synchronous(SqliteSynchronous::Full)

@@ -1,7 +1,9 @@
 //! Why model-svc does not start or stops. What callers are told is in `refusal`.
 
 use crate::models::Fault;
-use crate::{state_dir, store};
+use transport::state_dir;
+
+use crate::store;
 
 /// Each says what to do.
 #[derive(Debug, thiserror::Error)]

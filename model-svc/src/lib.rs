@@ -15,7 +15,6 @@ mod owner;
 mod provider;
 mod record;
 mod refusal;
-mod state_dir;
 mod store;
 mod transcript;
 mod turn;
@@ -24,7 +23,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use transport::server::{Listening, Server};
-use transport::{CancellationToken, Context, Service, TaskTracker};
+use transport::{CancellationToken, Context, Service, StateDir, TaskTracker};
 
 pub use api::CALLERS;
 pub use config::Config;
@@ -35,7 +34,6 @@ use crate::clock::Clock;
 use crate::desk::Desk;
 use crate::ledger::Ledger;
 use crate::models::Models;
-use crate::state_dir::StateDir;
 use crate::store::Store;
 
 /// Opens the state, reads the models and takes the address; nothing is served yet.

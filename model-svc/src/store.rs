@@ -12,12 +12,11 @@ use sqlx::sqlite::{
     SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteSynchronous,
 };
 use sqlx::{Sqlite, Transaction};
+use transport::StateDir;
 
 pub(crate) use completion::{Begun, Completion, Start};
 pub(crate) use outbox::{Entry, Waiting};
 pub(crate) use session::{Fenced, NoSession};
-
-use crate::state_dir::StateDir;
 
 const BUSY: Duration = Duration::from_secs(5);
 const FULL: i64 = 2;
@@ -52,7 +51,7 @@ fn failed(doing: &'static str) -> impl FnOnce(sqlx::Error) -> Error {
 impl Store {
     pub(crate) async fn open(dir: StateDir) -> Result<Self, Error> {
         let options = SqliteConnectOptions::new()
-            .filename(dir.database())
+            .filename(dir.file("model.db"))
             .create_if_missing(true)
             .journal_mode(SqliteJournalMode::Wal)
             .synchronous(SqliteSynchronous::Full)

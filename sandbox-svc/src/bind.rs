@@ -1,18 +1,16 @@
 //! Wiring: opens what the service needs, goes on with what an earlier process left, then listens.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs;
 use std::net::SocketAddr;
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::Path;
 use std::sync::Arc;
 
 use proto::sandbox::v1::sandbox_service_server::SandboxServiceServer;
 use receipt::Verifier;
-use rustix::fs::FlockOperation;
 use tracing::info;
 use transport::authz::Table;
 use transport::server::{Listening, Server};
-use transport::{CancellationToken, Chain, Context, Service};
+use transport::{CancellationToken, Chain, Context, Service, StateDir};
 
 use crate::api::{Api, CALLERS, SERVICE};
 use crate::config::{Config, StagingKind};
@@ -39,7 +37,7 @@ pub struct Bound {
 
 /// Opens everything that `config` names and takes the address.
 pub async fn bind(config: Config, context: Context) -> Result<Bound, Error> {
-    let lock = take_state_dir(&config.state_dir)?;
+    let lock = StateDir::own(&config.state_dir)?;
     let state_dir = fs::canonicalize(&config.state_dir)
         .map_err(Error::file("the state directory cannot be read:", &config.state_dir))?;
     let store = Store::open(&state_dir).await?;
@@ -102,28 +100,6 @@ impl transport::Bound for Bound {
         });
         context.tracker.spawn(sandbox.reconcile_forever(ready, shutdown.clone()));
         Ok(listening.serve(shutdown).await?)
-    }
-}
-
-/// A private directory for one process at a time.
-fn take_state_dir(path: &Path) -> Result<File, Error> {
-    match DirBuilder::new().recursive(true).mode(0o700).create(path) {
-        Ok(()) => (),
-        Err(error) => return Err(Error::file("cannot make the state directory", path)(error)),
-    }
-    let lock = OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .mode(0o600)
-        .open(path.join("lock"))
-        .map_err(Error::file("cannot lock the state directory", path))?;
-    match rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(lock),
-        Err(_) => Err(Error::Start(format!(
-            "the state directory {} belongs to another process; stop it or choose another --state-dir",
-            path.display()
-        ))),
     }
 }
 

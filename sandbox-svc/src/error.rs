@@ -58,6 +58,8 @@ pub enum Error {
         #[source]
         source: io::Error,
     },
+    #[error(transparent)]
+    StateDir(#[from] transport::state_dir::Unusable),
     #[error("{0}")]
     Start(String),
     #[error("the database failed")]
@@ -129,6 +131,7 @@ impl Public for Error {
             Self::Grant { .. } => Code::PermissionDenied,
             Self::CleanupUncertain | Self::Stopping | Self::Engine { .. } => Code::Unavailable,
             Self::File { .. }
+            | Self::StateDir(_)
             | Self::Start(_)
             | Self::Store(_)
             | Self::Seal(_)
@@ -157,6 +160,7 @@ impl Public for Error {
             Self::Stopping => "STOPPING",
             Self::Engine { .. } => "ENGINE_UNAVAILABLE",
             Self::File { .. }
+            | Self::StateDir(_)
             | Self::Start(_)
             | Self::Store(_)
             | Self::Seal(_)

@@ -2,14 +2,13 @@
 //! execution in `exec` and `import_call`.
 
 use std::collections::HashMap;
-use std::fs::File;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use event::Digest;
 use event::id::{CallId, RunId, SessionId};
 use tokio::sync::{Notify, OwnedMutexGuard};
 use tracing::{info, warn};
-use transport::{Chain, TaskTracker};
+use transport::{Chain, StateDir, TaskTracker};
 use uuid::Uuid;
 
 use crate::engine::Docker;
@@ -41,7 +40,7 @@ pub(crate) struct Sandbox {
     /// The service's own directories, which no copy holds.
     pub(crate) own: Arc<[(u64, u64)]>,
     /// Held as long as anything here runs: the state directory is ours.
-    _lock: File,
+    _lock: StateDir,
     environments: Mutex<HashMap<RunId, Arc<Environment>>>,
     /// One opening or closing of a run at a time.
     doors: Mutex<HashMap<RunId, Arc<tokio::sync::Mutex<()>>>>,
@@ -63,7 +62,7 @@ pub(crate) struct Parts {
     pub(crate) instance: Uuid,
     pub(crate) boot: String,
     pub(crate) own: Arc<[(u64, u64)]>,
-    pub(crate) lock: File,
+    pub(crate) lock: StateDir,
 }
 
 /// What an opened environment is known by.

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::clock::Millis;
 use crate::permission::{Ask, Standing};
-use crate::state_dir::StateDir;
+use transport::StateDir;
 
 const NOW: Millis = Millis(1_000_000);
 const EXPIRY: Millis = Millis(1_120_000);

@@ -1,6 +1,7 @@
 //! What is on disk: it survives, it cannot be changed through SQL, and a change past SQL stops the start.
 
 use std::error::Error as _;
+use transport::state_dir::Unusable;
 
 use event::id::SessionId;
 use ledger::{Fault, Finding};
@@ -149,7 +150,7 @@ async fn a_ledger_has_one_owner_and_one_name() {
     let ledger = Ledger::start().await;
     let context = || ledger.pki.context(Service::AuditSvc).unwrap();
     let error = audit_svc::bind(config(ledger.dir.path(), ORIGIN), context()).await.unwrap_err();
-    assert!(matches!(error, audit_svc::Error::StateDirOwned { .. }), "{error}");
+    assert!(matches!(error, audit_svc::Error::StateDir(Unusable::Owned { .. })), "{error}");
     let (dir, _) = ledger.stop().await;
     let context = pki().context(Service::AuditSvc).unwrap();
     let error = audit_svc::bind(config(dir.path(), "ledger.test/2"), context).await.unwrap_err();

@@ -7,8 +7,8 @@ use super::{Begun, Completion, Entry, Fenced, NoSession, Start, Store};
 use crate::owner::{Owner, Terms};
 use crate::provider::Need;
 use crate::record::{self, Stream};
-use crate::state_dir::StateDir;
 use crate::turn::{Failure, Kind, Outcome, Turn};
+use transport::StateDir;
 
 struct Fixture {
     dir: tempfile::TempDir,

@@ -1,40 +1,47 @@
-//! The state directory and the lock that makes this process its only owner. It never reads what is inside.
+//! A service's state directory and the lock that makes this process its only owner. It never reads what is inside.
 
-use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
-use std::io;
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
-use std::path::{Path, PathBuf};
+use std::{
+    fs::{DirBuilder, File, OpenOptions, TryLockError},
+    io,
+    os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _},
+    path::{Path, PathBuf},
+};
 
 /// Held for as long as the process may write; the kernel releases it however the process ends.
 #[derive(Debug)]
-pub(crate) struct StateDir {
+pub struct StateDir {
     path: PathBuf,
     _lock: File,
 }
 
+/// The directory cannot be this process's own.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Unusable {
+pub enum Unusable {
+    /// It cannot be made, opened or locked.
     #[error("state directory {} cannot be used; make it a directory that this user may write", path.display())]
     Io {
+        /// The directory.
         path: PathBuf,
+        /// What the system said.
         #[source]
         source: io::Error,
     },
-    #[error("state directory {} belongs to another running agent-svc; stop it or use another directory", path.display())]
-    Owned { path: PathBuf },
+    /// Another process holds it.
+    #[error("state directory {} belongs to another running process; stop it or use another directory", path.display())]
+    Owned {
+        /// The directory.
+        path: PathBuf,
+    },
 }
 
 impl StateDir {
-    pub(crate) fn own(path: &Path) -> Result<Self, Unusable> {
+    /// Makes the directory (0700) where it is missing, and takes its lock without waiting.
+    pub fn own(path: &Path) -> Result<Self, Unusable> {
         let unusable = |source| Unusable::Io { path: path.to_owned(), source };
         DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(unusable)?;
-        let lock = OpenOptions::new()
-            .create(true)
-            .truncate(false)
-            .write(true)
-            .mode(0o600)
-            .open(path.join("lock"))
-            .map_err(unusable)?;
+        let mut options = OpenOptions::new();
+        options.create(true).truncate(false).write(true).mode(0o600);
+        let lock = options.open(path.join("lock")).map_err(unusable)?;
         match lock.try_lock() {
             Ok(()) => Ok(Self { path: path.to_owned(), _lock: lock }),
             Err(TryLockError::WouldBlock) => Err(Unusable::Owned { path: path.to_owned() }),
@@ -42,8 +49,14 @@ impl StateDir {
         }
     }
 
-    pub(crate) fn database(&self) -> PathBuf {
-        self.path.join("agent.db")
+    /// The directory itself.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// A file of this name in it.
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.path.join(name)
     }
 }
 
