@@ -79,7 +79,7 @@ pub(crate) enum For {
 
 const TOKEN_EXAMPLES: &str = "\
 Examples:
-  harness token create --tokens-file ./mesh/gateway/tokens.toml --tenant local --subject ada --role operator --expires 90d
+  harness token create --tokens-file ./mesh/gateway/tokens.json --tenant local --subject ada --role operator --expires 90d
 
 The token is printed once. The file keeps its digest only; the gateway reads the file again by itself.";
 

@@ -97,7 +97,13 @@ async fn converse(session: &mut Session) -> Result<Exit, Error> {
         };
         match step {
             Step::Event { event, .. } => show(&event),
-            Step::Ask(ask) => ask_person(session, &ask).await?,
+            Step::Ask(ask) => tokio::select! {
+                asked = ask_person(session, &ask) => asked?,
+                () = interrupts.next() => {
+                    output::progress("leaving; the ask is not answered");
+                    return Ok(Exit::Failed);
+                }
+            },
             Step::Ended(end) => return Ok(run::ended(session, &end, false)?),
         }
     }

@@ -129,7 +129,9 @@ impl Sandbox {
             bytes: planned.bytes.clone(),
             digest: planned.digest,
         };
-        self.store.put_plan(&row).await.map_err(Error::Store)?;
+        if !self.store.put_plan(&row).await.map_err(Error::Store)? {
+            return Err(Reason::CallConflict.into());
+        }
         let at_once =
             planned.plan.effect_class == EffectClass::Pure && planned.plan.effect == Effect::Allow;
         let result = match at_once {

@@ -290,6 +290,27 @@ async fn a_denied_action_stays_denied_whatever_is_signed() -> Result<()> {
     Ok(())
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_that_one_session_planned_is_no_other_sessions() -> Result<()> {
+    let ground = Ground::prepare().await?;
+    let Ground { rig, impostor } = &ground;
+    let call = CallId::new();
+    let arguments = argv("echo mine");
+    let (plan, bytes) = impostor.planned(call, TOOL, &arguments).await?;
+    let receipt = impostor.sign(&impostor.receipt(&plan, &bytes, Scope::Once)?)?;
+
+    let other = Impostor::enter(rig, "red-team")?;
+    other.fence().await?;
+    other.open().await?;
+    let taken = other.plan(call, TOOL, &argv("echo yours")).await?;
+    assert_eq!(taken, Asked::Refused("CALL_CONFLICT".to_owned()));
+
+    let digest = receipt::plan_digest(&bytes);
+    let outcome = impostor.execute(call, TOOL, &arguments, digest, Some(&receipt)).await;
+    assert_eq!(outcome, Ok(Outcome::Exited(0)), "what was approved still runs");
+    Ok(())
+}
+
 fn reason(result: Result<(), Fault>) -> String {
     match result {
         Ok(()) => "accepted".to_owned(),

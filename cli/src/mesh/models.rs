@@ -1,6 +1,9 @@
 //! Brings an operator's models file and the scripts and keys it names into model-svc's own directory.
 //! It checks only what it has to touch; model-svc judges the rest.
-use std::path::{Path, PathBuf};
+use std::{
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
+};
 
 use toml::{Table, Value};
 
@@ -38,6 +41,9 @@ pub(crate) fn stage(
     for (index, model) in models.iter_mut().enumerate() {
         for (key, kind) in [("script", "scripts"), ("key_file", "keys")] {
             if let Some(Value::String(path)) = model.get(key) {
+                if key == "key_file" {
+                    private(Path::new(path))?;
+                }
                 let name = PathBuf::from(kind).join(format!("{index}"));
                 staged.push(Staged { bytes: file::read(Path::new(path))?, name: name.clone() });
                 model.insert(key.to_owned(), Value::from(home.join(name).display().to_string()));
@@ -47,6 +53,18 @@ pub(crate) fn stage(
     let all = Table::from_iter([("model".to_owned(), Value::from(models))]);
     staged.push(Staged { name: PathBuf::from("models.toml"), bytes: all.to_string().into_bytes() });
     Ok(staged)
+}
+
+/// A key that others can read is no secret; a private copy of it would only hide that.
+fn private(path: &Path) -> Result<(), Error> {
+    let meta = std::fs::metadata(path).map_err(file::failed("read", path))?;
+    match meta.permissions().mode() & 0o077 {
+        0 => Ok(()),
+        _ => Err(Error::Models {
+            file: path.display().to_string(),
+            fault: "others can read this key; run: chmod 600 it".to_owned(),
+        }),
+    }
 }
 
 /// The models of a file, with every path in it made absolute.
@@ -97,7 +115,9 @@ mod tests {
     fn named_files_come_along_and_paths_follow_them() {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("turns.yaml"), "script: []").unwrap();
-        fs::write(dir.path().join("key"), "k").unwrap();
+        let key = dir.path().join("key");
+        fs::write(&key, "k").unwrap();
+        fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).unwrap();
         let models = dir.path().join("models.toml");
         fs::write(
             &models,
@@ -109,10 +129,14 @@ mod tests {
         assert_eq!(text(&staged, "keys/0"), "k");
         assert_eq!(text(&staged, "scripts/1"), "script: []");
         let written: Table = toml::from_str(&text(&staged, "models.toml")).unwrap();
-        let models = written["model"].as_array().unwrap();
-        assert_eq!(models[0]["key_file"].as_str(), Some("/home/keys/0"));
-        assert_eq!(models[1]["script"].as_str(), Some("/home/scripts/1"));
-        assert_eq!(models[1]["id"].as_str(), Some("demo"));
+        let listed = written["model"].as_array().unwrap();
+        assert_eq!(listed[0]["key_file"].as_str(), Some("/home/keys/0"));
+        assert_eq!(listed[1]["script"].as_str(), Some("/home/scripts/1"));
+        assert_eq!(listed[1]["id"].as_str(), Some("demo"));
+
+        fs::set_permissions(&key, fs::Permissions::from_mode(0o644)).unwrap();
+        let refused = stage(Some(&models), &scripts, Path::new("/home"));
+        assert!(matches!(refused, Err(Error::Models { .. })), "others can read the key");
     }
 
     #[test]

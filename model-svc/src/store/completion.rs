@@ -159,7 +159,7 @@ async fn try_begin(
     let output = match terms.max_model_tokens {
         None => most,
         Some(limit) => {
-            let held = held(tx, start.owner.session, start.run).await?;
+            let held = held(tx, start.owner.session).await?;
             let left = limit.saturating_sub(held).checked_sub(input);
             match left {
                 Some(left) if left >= least => most.min(left),
@@ -184,20 +184,14 @@ async fn try_begin(
     Ok(Begun::Now { output, entry })
 }
 
-/// What the run's calls have cost or may cost.
-async fn held(
-    tx: &mut Transaction<'static, Sqlite>,
-    session: SessionId,
-    run: RunId,
-) -> Result<u64, Error> {
-    let held: i64 = sqlx::query_scalar(
-        "SELECT coalesce(sum(tokens), 0) FROM completion WHERE session_id = ?1 AND run_id = ?2",
-    )
-    .bind(text(session))
-    .bind(text(run))
-    .fetch_one(&mut **tx)
-    .await
-    .map_err(failed("add up a run"))?;
+/// What the session's calls have cost or may cost. A session has one run, and the run's id is only the caller's word.
+async fn held(tx: &mut Transaction<'static, Sqlite>, session: SessionId) -> Result<u64, Error> {
+    let held: i64 =
+        sqlx::query_scalar("SELECT coalesce(sum(tokens), 0) FROM completion WHERE session_id = ?1")
+            .bind(text(session))
+            .fetch_one(&mut **tx)
+            .await
+            .map_err(failed("add up a session"))?;
     u64::try_from(held).map_err(|_| Error::Corrupt { what: "token count" })
 }
 

@@ -29,7 +29,7 @@ fn same_run(
 }
 
 #[tokio::test]
-async fn a_run_stops_at_its_budget_and_another_run_has_its_own() {
+async fn a_session_stops_at_its_budget_whatever_run_it_names() {
     let rig = Rig::new().await;
     let by = session(&rig, 100).await;
     let first = turn(&by, "scripted", 0);
@@ -39,9 +39,9 @@ async fn a_run_stops_at_its_budget_and_another_run_has_its_own() {
     let expected =
         model::ModelError { kind: "BUDGET_EXCEEDED".into(), ..model::ModelError::default() };
     assert_eq!(over, expected, "37 of 100 are used twice");
-    rig.answer(turn(&by, "scripted", 0)).await;
+    assert_eq!(rig.failure(turn(&by, "scripted", 0)).await, expected, "a run of its own making");
     let refused = (by.session_id, "BUDGET_EXCEEDED".to_owned());
-    assert_eq!(rig.audit.refusals(1).await, [refused]);
+    assert_eq!(rig.audit.refusals(2).await, [refused.clone(), refused]);
 }
 
 #[tokio::test]

@@ -127,13 +127,15 @@ pub(crate) struct ImportRow {
 
 impl Store {
     /// Keeps the newest plan of a call that has not been admitted.
-    pub(crate) async fn put_plan(&self, plan: &PlanRow) -> Result<()> {
+    /// Whether the plan is kept: a call that another session planned stays that session's.
+    pub(crate) async fn put_plan(&self, plan: &PlanRow) -> Result<bool> {
         let mut tx = self.begin().await?;
-        sqlx::query(
+        let kept = sqlx::query(
             "INSERT INTO plan (call, session, run, tool, arguments, bytes, digest) \
              VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) ON CONFLICT (call) DO UPDATE SET \
-             session = excluded.session, run = excluded.run, tool = excluded.tool, \
-             arguments = excluded.arguments, bytes = excluded.bytes, digest = excluded.digest",
+             run = excluded.run, tool = excluded.tool, \
+             arguments = excluded.arguments, bytes = excluded.bytes, digest = excluded.digest \
+             WHERE plan.session = excluded.session",
         )
         .bind(plan.call.to_string())
         .bind(plan.session.to_string())
@@ -143,8 +145,10 @@ impl Store {
         .bind(&plan.bytes)
         .bind(plan.digest.as_bytes().as_slice())
         .execute(&mut *tx)
-        .await?;
-        Ok(tx.commit().await?)
+        .await?
+        .rows_affected();
+        tx.commit().await?;
+        Ok(kept == 1)
     }
 
     pub(crate) async fn plan(&self, call: CallId) -> Result<Option<PlanRow>> {

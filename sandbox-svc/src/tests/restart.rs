@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::process::Command;
+use transport::state_dir::Unusable;
 
 use futures::StreamExt as _;
 use proto::sandbox::v1::execute_response::Message;
@@ -182,6 +183,6 @@ async fn a_state_directory_has_one_process() {
     let world = World::new(&[]).await;
     let config = world.config();
     let context = world.pki.context(transport::Service::SandboxSvc).unwrap();
-    let refused = crate::bind(config, context).await.unwrap_err().to_string();
-    assert!(refused.contains("belongs to another process"), "{refused}");
+    let refused = crate::bind(config, context).await.unwrap_err();
+    assert!(matches!(refused, crate::Error::StateDir(Unusable::Owned { .. })), "{refused}");
 }

@@ -52,14 +52,14 @@ const SECRET_DIRECTORIES: &str =
 const SECRET_FILES: &str = ".envrc .netrc _netrc .npmrc .yarnrc.yml .pypirc nuget.config \
     .git-credentials .htpasswd .pgpass pgpass.conf .my.cnf .mylogin.cnf .s3cfg .boto .dockercfg \
     .dockerconfigjson .vault-token .terraformrc terraform.rc .rclone.conf rclone.conf kubeconfig \
-    .authinfo .authinfo.gpg .fetchmailrc .smbcredentials wallet.dat \
+    .vault_pass .vault_password auth.json .authinfo .authinfo.gpg .fetchmailrc .smbcredentials wallet.dat \
     credentials credentials.json credentials.toml credentials.yml credentials.yaml credentials.xml \
     credentials.ini credentials.csv credentials.db application_default_credentials.json \
     secrets.json secrets.toml secrets.yml secrets.yaml secrets.ini secrets.properties";
 const SECRET_SUFFIXES: &str = ".pem .key .p12 .pfx .pkcs12 .p8 .jks .keystore .bcfks .kdbx .kdb .ppk \
-    .ovpn .tfstate .tfstate.backup .agekey .mobileprovision .keychain .keychain-db .psafe3 .env";
+    .ovpn .tfstate .tfstate.backup .tfvars .agekey .mobileprovision .keychain .keychain-db .psafe3 .env";
 /// Harmless elsewhere: directory and name.
-const SECRET_IN_DIRECTORY: &str = ".docker/config.json .m2/settings.xml .m2/settings-security.xml \
+const SECRET_IN_DIRECTORY: &str = ".docker/config .docker/config.json .m2/settings.xml .m2/settings-security.xml \
     .gem/credentials .gradle/gradle.properties .composer/auth.json .fly/config.yml .circleci/cli.yml \
     .config/gcloud .config/gh .config/hub .config/op .config/rclone .config/doctl .config/heroku";
 /// Dotenv files that are written to be shared.
@@ -68,10 +68,33 @@ const SHARED_ENV: &str = "example sample template dist defaults";
 /// Whether `name` in the directory called `parent` is named like something that holds credentials.
 pub(crate) fn is_secret(parent: Option<&[u8]>, name: &[u8], is_directory: bool) -> bool {
     let name = fold(name);
+    let name = bare(&name);
     let within = parent.map(|parent| format!("{}/{name}", fold(parent)));
-    lists(SECRET_DIRECTORIES, &name)
+    lists(SECRET_DIRECTORIES, name)
         || within.is_some_and(|within| lists(SECRET_IN_DIRECTORY, &within))
-        || !is_directory && is_secret_file(&name)
+        || !is_directory && is_secret_file(name)
+}
+
+/// The name without what editors, backups and careless shells put around it.
+fn bare(name: &str) -> &str {
+    let mut bare = name;
+    loop {
+        let mut rest = bare.trim();
+        rest = rest.strip_prefix('#').and_then(|rest| rest.strip_suffix('#')).unwrap_or(rest);
+        rest = rest.trim_end_matches('~');
+        if let Some(swapped) = [".swp", ".swo"].iter().find_map(|end| rest.strip_suffix(end)) {
+            rest =
+                swapped.strip_prefix('.').filter(|name| name.starts_with('.')).unwrap_or(swapped);
+        }
+        rest = [".bak", ".old", ".orig", ".save", ".tmp", ".copy"]
+            .iter()
+            .find_map(|end| rest.strip_suffix(end))
+            .unwrap_or(rest);
+        if rest == bare || rest.is_empty() {
+            return bare;
+        }
+        bare = rest;
+    }
 }
 
 fn is_secret_file(name: &str) -> bool {
@@ -91,9 +114,11 @@ fn lists(list: &str, name: &str) -> bool {
 fn is_env(name: &str) -> bool {
     match name.strip_prefix(".env") {
         Some("") => true,
-        Some(rest) => rest
-            .strip_prefix(['.', '-', '_'])
-            .is_some_and(|kind| !lists(SHARED_ENV, kind.rsplit('.').next().unwrap_or(kind))),
+        Some(rest) => {
+            rest.strip_prefix(['.', '-', '_'])
+                .is_some_and(|kind| !lists(SHARED_ENV, kind.rsplit('.').next().unwrap_or(kind)))
+                || rest.bytes().all(|byte| byte.is_ascii_digit())
+        }
         None => false,
     }
 }
@@ -116,7 +141,15 @@ fn is_service_account(name: &str) -> bool {
 /// What a private key begins with, whatever its name.
 pub(crate) fn begins_like_a_private_key(head: &[u8]) -> bool {
     let text = head.strip_prefix(b"\xef\xbb\xbf").unwrap_or(head).trim_ascii_start();
-    let line = text.split(|byte| *byte == b'\n').next().unwrap_or(text).trim_ascii_end();
+    let mut lines = text.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii);
+    // Exports from a PKCS #12 file say what the key is for before it begins.
+    if text.starts_with(b"Bag Attributes") || text.starts_with(b"Key Attributes") {
+        return lines.any(is_key_line);
+    }
+    lines.next().is_some_and(is_key_line)
+}
+
+fn is_key_line(line: &[u8]) -> bool {
     line.starts_with(b"-----BEGIN ") && line.ends_with(b"PRIVATE KEY-----")
         || line.starts_with(b"PuTTY-User-Key-File-")
         || line.starts_with(b"-----BEGIN PGP PRIVATE KEY BLOCK")
@@ -125,6 +158,41 @@ pub(crate) fn begins_like_a_private_key(head: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::{begins_like_a_private_key, is_git, is_secret};
+
+    #[test]
+    fn a_copy_of_a_secret_is_a_secret() {
+        for name in [
+            ".env~",
+            ".env ",
+            ".env1",
+            "#.env#",
+            "..env.swp",
+            "server.pem.bak",
+            "server.pem~",
+            "key.pem.old",
+            "credentials.bak",
+            "secrets.yaml.bak",
+            ".vault_pass",
+            "terraform.tfvars",
+            "auth.json",
+        ] {
+            assert!(is_secret(None, name.as_bytes(), false), "{name:?}");
+        }
+        assert!(is_secret(None, b".ssh.bak", true));
+        assert!(is_secret(Some(b".docker"), b"config", false));
+        for name in
+            ["app.txt~", "notes.bak", "#draft#", ".main.rs.swp", "environment.rs", "authors.json"]
+        {
+            assert!(!is_secret(None, name.as_bytes(), false), "{name:?}");
+        }
+    }
+
+    #[test]
+    fn a_key_behind_its_attributes_is_a_key() {
+        let exported = b"Bag Attributes\n    friendlyName: x\nKey Attributes: <No Attributes>\n-----BEGIN PRIVATE KEY-----\n";
+        assert!(begins_like_a_private_key(exported));
+        assert!(!begins_like_a_private_key(b"How to write one:\n-----BEGIN PRIVATE KEY-----\n"));
+    }
 
     #[test]
     fn git_is_git_in_every_spelling() {
