@@ -3,6 +3,7 @@
 
 use std::path::Path;
 use std::process::Command;
+use std::sync::OnceLock;
 
 use anyhow::{Context as _, Result, ensure};
 
@@ -11,21 +12,13 @@ use anyhow::{Context as _, Result, ensure};
 pub struct Engine(());
 
 impl Engine {
-    /// The id of the sandbox image, made when it is not there.
+    /// The id of the sandbox image, made when it is not there; looked for once in a process.
     pub fn image() -> Result<String> {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("the workspace")?;
-        let made = Command::new(root.join("deploy/images/mkimg-busybox.sh"))
-            .output()
-            .context("mkimg-busybox.sh")?;
-        ensure!(made.status.success(), "no image: {}", String::from_utf8_lossy(&made.stderr));
-        let image = String::from_utf8(made.stdout)?
-            .lines()
-            .last()
-            .context("the image's id")?
-            .trim()
-            .to_owned();
-        ensure!(image.starts_with("sha256:"), "not an image id: {image}");
-        Ok(image)
+        static IMAGE: OnceLock<String> = OnceLock::new();
+        match IMAGE.get() {
+            Some(image) => Ok(image.clone()),
+            None => make_image().map(|image| IMAGE.get_or_init(|| image).clone()),
+        }
     }
 
     /// Names of containers in any state that carry `label`.
@@ -49,6 +42,17 @@ impl Engine {
         }
         Ok(())
     }
+}
+
+fn make_image() -> Result<String> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("the workspace")?;
+    let script = root.join("deploy/images/mkimg-busybox.sh");
+    let made = Command::new(script).output().context("mkimg-busybox.sh")?;
+    ensure!(made.status.success(), "no image: {}", String::from_utf8_lossy(&made.stderr));
+    let printed = String::from_utf8(made.stdout)?;
+    let image = printed.lines().last().context("the image's id")?.trim().to_owned();
+    ensure!(image.starts_with("sha256:"), "not an image id: {image}");
+    Ok(image)
 }
 
 fn docker(arguments: &[&str]) -> Result<String> {
