@@ -18,6 +18,7 @@ use crate::patch::{Change, Entry};
 use crate::tree::rules::STAGING_PREFIX;
 use crate::tree::{Dir, RelPath};
 
+pub(crate) use apply::Left;
 use apply::{apply, clean, undo};
 pub(crate) use host::check;
 use stage::stage;
@@ -42,6 +43,11 @@ impl StagingName {
 
     fn as_bytes(&self) -> &[u8] {
         self.0.as_bytes()
+    }
+
+    /// For people who look for what is kept there.
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
     }
 }
 
@@ -99,11 +105,11 @@ impl Phase {
 #[derive(Debug)]
 pub(crate) enum Outcome {
     Applied,
-    /// As before, but for what `left` names: somebody changed it meanwhile, and the old entries are kept
-    /// in staging.
+    /// As before, but for what `left` names: somebody changed it meanwhile, or removed what was needed to
+    /// take it back.
     Undone {
         cause: ImportError,
-        left: Vec<RelPath>,
+        left: Left,
     },
 }
 
@@ -123,7 +129,7 @@ pub(crate) fn run(
         Err(ImportError::Stopped(stopped)) => return Err(stopped.into()),
         Err(cause) => {
             clean(import)?;
-            return Ok(Outcome::Undone { cause, left: Vec::new() });
+            return Ok(Outcome::Undone { cause, left: Left::default() });
         }
     }
     enter(import, Phase::Applying, journal)?;
@@ -172,7 +178,7 @@ fn go_on(import: &Import<'_>, journal: &mut Journal<'_>) -> Result<Outcome, Impo
 
 fn go_back(import: &Import<'_>, cause: ImportError) -> Result<Outcome, ImportError> {
     let left = undo(import)?;
-    if left.is_empty() {
+    if left.paths.is_empty() {
         clean(import)?;
     }
     Ok(Outcome::Undone { cause, left })

@@ -11,9 +11,9 @@ use crate::answer::{op, text};
 use crate::environment::{Environment, Present};
 use crate::error::Error;
 use crate::exec::Unsettled;
-use crate::import::{self, Import, ImportError, Outcome, Phase, Resumed, StagingName};
+use crate::import::{self, Import, ImportError, Left, Outcome, Phase, Resumed, StagingName};
 use crate::patch::{self, Change, Entry, file_state};
-use crate::refusal::{Reason, Refusal};
+use crate::refusal::{Reason, Refusal, named};
 use crate::sandbox::Sandbox;
 use crate::store::{ExecutionRow, ImportRow, StoreError};
 use crate::tree::{Blobs, Dir, Inventory, Kind, Node, RelPath};
@@ -110,16 +110,25 @@ impl Importing<'_> {
                 let result = self.result(&entries)?;
                 Ok(Imported::Done { entries, result })
             }
-            Ok(Resumed::Ended(Outcome::Undone { cause, left })) if left.is_empty() => {
+            Ok(Resumed::Ended(Outcome::Undone { cause, left })) if left.paths.is_empty() => {
                 Ok(Imported::Refused(refusal(&cause)))
             }
             Ok(Resumed::Ended(Outcome::Undone { cause, left })) => {
-                let paths: Vec<_> = left.iter().take(SHOWN_LEFT).map(ToString::to_string).collect();
-                let paths = paths.join(", ");
-                let detail = format!("{cause}; not taken back, the old files are kept: {paths}");
+                let detail = format!("{cause}; {}", self.not_taken_back(&left));
                 Ok(Imported::Refused(Refusal::new(Reason::ImportIncomplete, detail)))
             }
             Err(error) => Ok(Imported::Refused(refusal(&error))),
+        }
+    }
+
+    fn not_taken_back(&self, left: &Left) -> String {
+        let paths: Vec<_> = left.paths.iter().take(SHOWN_LEFT).map(ToString::to_string).collect();
+        let paths = named(&paths, left.paths.len());
+        if left.kept {
+            let staging = StagingName::of(self.row.plan.call);
+            format!("not taken back, the old files are in {}: {paths}", staging.as_str())
+        } else {
+            format!("the staging directory is gone and with it the old files; changed: {paths}")
         }
     }
 

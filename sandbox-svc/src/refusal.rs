@@ -23,6 +23,13 @@ impl From<Reason> for Refusal {
     }
 }
 
+/// The first names of `total`, for a sentence that must stay short.
+pub(crate) fn named(shown: &[String], total: usize) -> String {
+    let more = total.saturating_sub(shown.len());
+    let names = shown.join(", ");
+    if more == 0 { names } else { format!("{names} and {more} more") }
+}
+
 /// Stable names; clients act on them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reason {

@@ -1,7 +1,7 @@
 //! Moves what was staged into place, or everything back. Every step first finds out from the disk whether
 //! it has been done, so that both can be repeated after a kill.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
 use rustix::fs::{AtFlags, Mode, RenameFlags};
@@ -28,10 +28,20 @@ pub(crate) fn apply(import: &Import<'_>) -> Result<(), ImportError> {
     sync(import, &staging)
 }
 
+/// What is not as it was before, though it was to be taken back.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct Left {
+    pub(crate) paths: Vec<RelPath>,
+    /// Whether the old entries are still in staging.
+    pub(crate) kept: bool,
+}
+
 /// Brings every entry back to its state before. What somebody else changed meanwhile is left alone and
 /// named; then the old files stay in staging.
-pub(crate) fn undo(import: &Import<'_>) -> Result<Vec<RelPath>, ImportError> {
-    let Some(staging) = staging(import)? else { return Ok(Vec::new()) };
+pub(crate) fn undo(import: &Import<'_>) -> Result<Left, ImportError> {
+    let Some(staging) = staging(import)? else {
+        return Ok(Left { paths: changed(import), kept: false });
+    };
     let mut left = Vec::new();
     for step in import.steps().into_iter().rev() {
         let at = step.at();
@@ -54,7 +64,29 @@ pub(crate) fn undo(import: &Import<'_>) -> Result<Vec<RelPath>, ImportError> {
         import.failpoint.hit("import-step-undone")?;
     }
     sync(import, &staging)?;
-    Ok(left)
+    left.sort();
+    left.dedup();
+    Ok(Left { paths: left, kept: true })
+}
+
+/// Without staging nothing can be taken back. Either that was done before, or somebody removed the old
+/// entries: what is on disk decides, and what cannot be looked at counts as changed.
+fn changed(import: &Import<'_>) -> Vec<RelPath> {
+    let mut befores: BTreeMap<&RelPath, Option<&Node>> = BTreeMap::new();
+    for entry in import.entries {
+        // A path that is deleted and made anew has its state before in the delete.
+        let before = befores.entry(&entry.path).or_default();
+        *before = before.or(entry.change.before());
+    }
+    let is_before = |path: &RelPath, before: Option<&Node>| match (find(import.host, path), before)
+    {
+        (Ok(None), before) => before.is_none(),
+        (Ok(Some(place)), None) => matches!(place.look(path), Ok(None)),
+        (Ok(Some(place)), Some(node)) => matches!(place.holds(path, node), Ok(true)),
+        (Err(_), _) => false,
+    };
+    let differs = befores.into_iter().filter(|(path, before)| !is_before(path, *before));
+    differs.map(|(path, _)| path.clone()).collect()
 }
 
 /// Removes the staging directory with what is left in it.
@@ -172,7 +204,8 @@ fn move_back(
 ) -> Result<bool, ImportError> {
     let name = old_name(at);
     if !is_there(staging, &name, &entry.path)? {
-        return Ok(true);
+        // It never left, or somebody has removed it since.
+        return Ok(place.look(&entry.path)?.is_some());
     }
     settled(rename((staging, &name), (&place.dir, place.name), RenameFlags::NOREPLACE, &entry.path))
 }

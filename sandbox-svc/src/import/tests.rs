@@ -7,7 +7,8 @@ use std::path::Path;
 use proptest::prelude::*;
 
 use super::{
-    Import, ImportError, Outcome, Phase, Resumed, StagingName, apply, resume, run, stage, undo,
+    Import, ImportError, Left, Outcome, Phase, Resumed, StagingName, apply, resume, run, stage,
+    undo,
 };
 use crate::failpoint::Failpoint;
 use crate::patch::{Before, Patch, diff};
@@ -250,7 +251,7 @@ fn a_kill_while_going_back_still_goes_back() {
         let again = import(&host, &scene.patch, &staging, &off);
         let resumed = resume(&again, Phase::Undoing, &mut |_| Ok(())).unwrap();
         match resumed {
-            Resumed::Ended(Outcome::Undone { left, .. }) => assert_eq!(left, []),
+            Resumed::Ended(Outcome::Undone { left, .. }) => assert_eq!(left.paths, []),
             other => panic!("{other:?}"),
         }
         assert_eq!(scene.now(), scene.before);
@@ -307,7 +308,7 @@ fn a_host_that_changes_in_between_is_taken_back_to_what_it_changed_to() {
         let resumed = resume(&import, Phase::Applying, &mut |_| Ok(())).unwrap();
         match resumed {
             Resumed::Ended(Outcome::Undone { cause: ImportError::Conflict { .. }, left }) => {
-                assert_eq!(left, []);
+                assert_eq!(left.paths, []);
             }
             other => panic!("{other:?}"),
         }
@@ -326,13 +327,66 @@ fn what_somebody_changed_after_the_swap_is_left_and_the_old_entry_is_kept() {
     apply(&import).unwrap();
     fs::write(scene.host_file("a.txt"), "theirs").unwrap();
     let left = undo(&import).unwrap();
-    assert_eq!(left, [RelPath::parse(b"a.txt").unwrap()]);
+    assert_eq!(left, Left { paths: vec![RelPath::parse(b"a.txt").unwrap()], kept: true });
     assert_eq!(fs::read_to_string(scene.host_file("a.txt")).unwrap(), "theirs");
     let kept: Vec<_> = fs::read_dir(scene.host_file(&staging.0))
         .unwrap()
         .map(|entry| fs::read(entry.unwrap().path()).unwrap_or_default())
         .collect();
     assert!(kept.contains(&b"changes".to_vec()));
+}
+
+#[test]
+fn without_staging_everything_that_is_not_as_before_is_named() {
+    let places = busy().patch.entries.len() * 2;
+    let mut incomplete = 0;
+    for stops in 0..places {
+        let scene = busy();
+        let (host, staging, off) = (scene.host(), staging(), Failpoint::off());
+        stage(&import(&host, &scene.patch, &staging, &off), &scene.copy()).unwrap();
+        let stop = Failpoint::stop_at(stops);
+        let stopped = apply(&import(&host, &scene.patch, &staging, &stop));
+        fs::remove_dir_all(scene.host_file(&staging.0)).unwrap();
+        let changed = scene.now();
+
+        let mut phases = Vec::new();
+        let resumed =
+            resume(&import(&host, &scene.patch, &staging, &off), Phase::Applying, &mut |phase| {
+                phases.push(phase);
+                Ok(())
+            })
+            .unwrap();
+        let Resumed::Ended(Outcome::Undone { left, .. }) = resumed else { panic!("{resumed:?}") };
+        let paths: std::collections::BTreeSet<_> =
+            scene.patch.entries.iter().map(|entry| &entry.path).collect();
+        let differs = |path: &&&RelPath| changed.get(path) != scene.before.get(path);
+        let expected: Vec<_> = paths.iter().filter(differs).map(|path| (*path).clone()).collect();
+        assert_eq!(left, Left { paths: expected, kept: false });
+        assert_eq!(phases, [Phase::Undoing]);
+        incomplete += usize::from(!left.paths.is_empty());
+        if stopped.is_ok() {
+            break;
+        }
+    }
+    assert!(incomplete > 8, "only {incomplete} places were tried");
+}
+
+#[test]
+fn an_old_entry_that_somebody_removed_from_staging_is_named() {
+    let scene = busy();
+    let (host, staging, off) = (scene.host(), staging(), Failpoint::off());
+    let import = import(&host, &scene.patch, &staging, &off);
+    stage(&import, &scene.copy()).unwrap();
+    apply(&import).unwrap();
+    let kept =
+        fs::read_dir(scene.host_file(&staging.0)).unwrap().map(|entry| entry.unwrap().path());
+    let lost: Vec<_> = kept
+        .filter(|path| fs::read(path).is_ok_and(|bytes| bytes == b"becomes a directory"))
+        .collect();
+    assert_eq!(lost.len(), 1);
+    fs::remove_file(&lost[0]).unwrap();
+    let left = undo(&import).unwrap();
+    assert_eq!(left, Left { paths: vec![RelPath::parse(b"a").unwrap()], kept: true });
 }
 
 #[test]
@@ -356,7 +410,7 @@ fn a_full_disk_changes_nothing() {
     let import = import(&root, &patch, &staging, &off);
     let outcome = run(&import, &Dir::open(&copy).unwrap(), &mut |_| Ok(())).unwrap();
     assert!(
-        matches!(&outcome, Outcome::Undone { cause: ImportError::Write { .. }, left } if left.is_empty()),
+        matches!(&outcome, Outcome::Undone { cause: ImportError::Write { .. }, left } if left.paths.is_empty()),
         "{outcome:?}"
     );
     assert_eq!(inventory(&host), before);
