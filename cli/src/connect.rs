@@ -12,7 +12,7 @@ use crate::{
     error::{Exit, Explain},
     output,
     run::{self, Interrupts, Wish},
-    session::{Answered, Ask, Session, Step, render},
+    session::{Answered, Ask, Part, Session, Step, render},
     target::Target,
 };
 
@@ -76,7 +76,7 @@ pub(crate) async fn connect(args: Args) -> Result<Exit, Error> {
         (None, Some(prompt)) => {
             let on_disconnect = hold.then_some(OnDisconnect::Hold);
             let beginning = wish.beginning(&target, &prompt, on_disconnect)?;
-            Session::begin(target.connect().await?, beginning).await?
+            Session::begin(target.connect().await?, beginning, Part::Answers).await?
         }
         (None, None) => return Err(Failure::NoPrompt.into()),
     };

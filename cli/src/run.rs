@@ -7,7 +7,7 @@ use crate::{
     Error,
     error::Exit,
     output,
-    session::{self, Answered, Ask, Beginning, Ended, Session, Step, render},
+    session::{self, Answered, Ask, Beginning, Ended, Part, Session, Step, render},
     target::Target,
 };
 
@@ -39,7 +39,7 @@ pub(crate) struct RunArgs {
     #[arg(long)]
     yes: bool,
 
-    /// Deny every ask instead of pausing
+    /// Only watch instead of pausing: asks are denied because nobody is there to answer
     #[arg(long, conflicts_with = "yes")]
     no_hold: bool,
 
@@ -115,23 +115,33 @@ pub(crate) struct ResumeArgs {
 enum Asks {
     Pause,
     Allow,
-    Deny,
+    /// They are not answered here: the session denies what nobody can answer.
+    Leave,
+}
+
+impl Asks {
+    fn part(self) -> Part {
+        match self {
+            Self::Pause | Self::Allow => Part::Answers,
+            Self::Leave => Part::Watches,
+        }
+    }
 }
 
 pub(crate) async fn run(args: RunArgs) -> Result<Exit, Error> {
     let RunArgs { target, wish, yes, no_hold, json, prompt } = args;
     let asks = match (yes, no_hold) {
         (true, _) => Asks::Allow,
-        (false, true) => Asks::Deny,
+        (false, true) => Asks::Leave,
         (false, false) => Asks::Pause,
     };
     let on_disconnect = match asks {
         Asks::Pause => Some(OnDisconnect::Hold),
-        Asks::Deny => Some(OnDisconnect::Deny),
+        Asks::Leave => Some(OnDisconnect::Deny),
         Asks::Allow => None,
     };
     let beginning = wish.beginning(&target, &prompt, on_disconnect)?;
-    let begun = Session::begin(target.connect().await?, beginning).await;
+    let begun = Session::begin(target.connect().await?, beginning, asks.part()).await;
     let mut session = match (begun, asks) {
         (Ok(session), _) => session,
         (Err(error @ session::Error::Refused { .. }), Asks::Pause) => {
@@ -235,7 +245,10 @@ async fn follow(
                 return Ok(paused(session, &ask, target, json)?);
             }
             (Step::Ask(ask), Asks::Allow) => settle(session, &ask, Decision::Allow).await?,
-            (Step::Ask(ask), Asks::Deny) => settle(session, &ask, Decision::Deny).await?,
+            (Step::Ask(ask), Asks::Leave) => {
+                output::say(&ask.render());
+                output::progress("nobody is there who could answer: it will be denied");
+            }
             (Step::Ended(end), _) => return Ok(ended(session, &end, json)?),
         }
     }

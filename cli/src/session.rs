@@ -59,6 +59,15 @@ pub enum Answered {
     Settled(String),
 }
 
+/// What a client is there for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Part {
+    /// It answers asks.
+    Answers,
+    /// It only watches: an ask may find nobody who could answer.
+    Watches,
+}
+
 /// What a new session is for.
 #[derive(Debug, Clone)]
 pub struct Beginning {
@@ -94,9 +103,13 @@ impl std::fmt::Debug for Session {
 
 impl Session {
     /// Makes a session and starts its run.
-    pub async fn begin(connection: (Client, Events), beginning: Beginning) -> Result<Self, Error> {
+    pub async fn begin(
+        connection: (Client, Events),
+        beginning: Beginning,
+        part: Part,
+    ) -> Result<Self, Error> {
         let Beginning { session, prompt: content, max_model_tokens, max_tool_calls } = beginning;
-        let (client, events) = greet(connection).await?;
+        let (client, events) = greet(connection, part).await?;
         let answer = call::<NewSession>(&client, session).await?;
         let session_id = answer.session_id;
         let params = PromptParams {
@@ -113,7 +126,7 @@ impl Session {
 
     /// Joins the session of a run, with everything that it has said so far. What is still asked comes first.
     pub async fn attach(connection: (Client, Events), to: AttachParams) -> Result<Self, Error> {
-        let (client, mut events) = greet(connection).await?;
+        let (client, mut events) = greet(connection, Part::Answers).await?;
         let AttachAnswer { through_seq, open } =
             call::<Attach>(&client, to.after(acp::Cursor::NONE)).await?;
         let through = through_seq.seq().map(acp::Seq::get);
@@ -313,13 +326,20 @@ async fn answered(
     }
 }
 
-async fn greet((client, events): (Client, Events)) -> Result<(Arc<Client>, Events), Error> {
+async fn greet(
+    (client, events): (Client, Events),
+    part: Part,
+) -> Result<(Arc<Client>, Events), Error> {
     let text = |text: &str| acp::Text::new(text).map_err(Error::Text);
     let params = InitializeParams {
         protocol_version: text(acp::PROTOCOL_VERSION)?,
         client_name: text("harness")?,
         client_version: Some(acp::Text::new(env!("CARGO_PKG_VERSION")).map_err(Error::Text)?),
-        capabilities: ClientCapabilities { streaming: true, permissioning: true, sessions: true },
+        capabilities: ClientCapabilities {
+            streaming: true,
+            permissioning: part == Part::Answers,
+            sessions: true,
+        },
     };
     let client = Arc::new(client);
     let answer = call::<Initialize>(&client, params).await?;

@@ -98,7 +98,7 @@ fn beginning() -> Vec<Box<RawValue>> {
 }
 
 /// What happens once it is answered.
-fn rest(decision: Decision) -> Vec<Box<RawValue>> {
+fn rest(decision: Decision, source: Source) -> Vec<Box<RawValue>> {
     let resolved = PermissionResolved {
         permission_id: permission(),
         session_id: session(),
@@ -108,7 +108,7 @@ fn rest(decision: Decision) -> Vec<Box<RawValue>> {
         scope: Scope::Once,
         reason: None,
         decision,
-        source: Source::Operator,
+        source,
         by: None,
         note: None,
     };
@@ -150,6 +150,7 @@ impl Gateway {
         let socket = tokio_tungstenite::accept_async(stream).await.unwrap();
         let mut gateway = Self { socket, seq: 0, heard: Vec::new() };
         let mut prompt = None;
+        let mut watched = false;
         while let Some(Ok(message)) = gateway.socket.next().await {
             let Message::Text(text) = message else { continue };
             let request: Value = serde_json::from_str(&text).unwrap();
@@ -158,6 +159,7 @@ impl Gateway {
             gateway.heard.push(request.clone());
             match method.as_str() {
                 "initialize" => {
+                    watched = request["params"]["capabilities"]["permissioning"] == false;
                     let capabilities =
                         json!({"streaming": true, "permissioning": true, "sessions": true});
                     let answer = json!({"protocolVersion": "harness/acp/1", "agentName": "harness",
@@ -173,6 +175,10 @@ impl Gateway {
                     for event in beginning() {
                         gateway.seq += u64::from(play == Play::SkipsANumber && gateway.seq == 1);
                         gateway.event(&event).await;
+                    }
+                    if watched && let Some(id) = prompt.take() {
+                        gateway.finish(Decision::Deny, Source::MissingResolver).await;
+                        gateway.end(&id, "completed").await;
                     }
                 }
                 "session/attach" => {
@@ -199,22 +205,30 @@ impl Gateway {
                         (_, Play::TurnsTheAnswer) => Decision::Allow,
                         (_, _) => Decision::Deny,
                     };
-                    for event in rest(decision) {
-                        gateway.event(&event).await;
-                    }
+                    gateway.finish(decision, Source::Operator).await;
                     if let Some(id) = prompt.take() {
                         let status =
                             if play == Play::SaysItFailed { "failed" } else { "completed" };
-                        let usage =
-                            json!({"promptTokens": 3, "completionTokens": 2, "totalTokens": 5});
-                        let answer = json!({"status": status, "events": [], "finalText": "all done", "usage": usage});
-                        gateway.answer(&id, answer).await;
+                        gateway.end(&id, status).await;
                     }
                 }
                 other => panic!("{other} was not expected"),
             }
         }
         gateway.heard
+    }
+
+    async fn finish(&mut self, decision: Decision, source: Source) {
+        for event in rest(decision, source) {
+            self.event(&event).await;
+        }
+    }
+
+    async fn end(&mut self, prompt: &Value, status: &str) {
+        let usage = json!({"promptTokens": 3, "completionTokens": 2, "totalTokens": 5});
+        let answer =
+            json!({"status": status, "events": [], "finalText": "all done", "usage": usage});
+        self.answer(prompt, answer).await;
     }
 
     async fn answer(&mut self, id: &Value, result: Value) {
@@ -252,6 +266,10 @@ impl Done {
             .iter()
             .find(|request| request["method"] == "permission/respond")
             .map(|request| &request["params"])
+    }
+
+    fn request(&self, method: &str) -> &Value {
+        self.heard.iter().find(|request| request["method"] == method).unwrap()
     }
 
     fn document(&self) -> Value {
@@ -339,11 +357,16 @@ async fn yes_answers_under_the_digest_that_was_shown() {
 }
 
 #[tokio::test]
-async fn no_hold_denies() {
+async fn no_hold_comes_as_nobody_who_could_answer_and_answers_nothing() {
     let done = harness(Play::Honest, &["run", "--workspace", "w", "--no-hold", "hello"], "").await;
+    assert_eq!((done.code, done.answer()), (Some(0), None), "{}", done.stderr);
     assert_eq!(
-        (done.code, &done.answer().unwrap()["decision"]),
-        (Some(0), &json!("deny")),
+        done.heard[0]["params"]["capabilities"],
+        json!({"streaming": true, "permissioning": false, "sessions": true})
+    );
+    assert_eq!(done.request("session/new")["params"]["onDisconnect"], "deny");
+    assert!(
+        done.stderr.contains(&format!("permission {}: deny (missing_resolver)", permission())),
         "{}",
         done.stderr
     );

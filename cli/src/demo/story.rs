@@ -18,7 +18,7 @@ use crate::{
     file,
     mesh::{Mesh, Service},
     output,
-    session::{self, Answered, Ask, Beginning, Session, Step, render},
+    session::{self, Answered, Ask, Beginning, Part, Session, Step, render},
     target::Target,
 };
 
@@ -162,7 +162,7 @@ impl<'a> Story<'a> {
             max_model_tokens: None,
             max_tool_calls: None,
         };
-        Ok(Session::begin(self.target.connect().await?, beginning).await?)
+        Ok(Session::begin(self.target.connect().await?, beginning, Part::Answers).await?)
     }
 
     /// Kills all five services, starts them again, and finds the same ask open.
