@@ -14,6 +14,8 @@ use crate::patch::{Entry, file_state};
 use crate::planner::{Prepared, Stop};
 use crate::refusal::{Reason, Refusal};
 use crate::tree::blobs::Hasher;
+use crate::tree::reason::Reason as Cause;
+use crate::tree::scan::Found;
 use crate::tree::{Blobs, Dir, Kind, Node, NotCarried, RelPath};
 
 /// The largest file that is read for a window of its lines.
@@ -53,7 +55,7 @@ fn list(
     match found.inventory.get(path) {
         Some(Node::Directory { .. }) => (),
         None if path.is_root() => (),
-        None => return Err(Reason::PathNotFound.into()),
+        None => return Err(absent(environment, Some(&found), path).into()),
         Some(Node::File { .. } | Node::Link { .. }) => {
             return Err(Refusal::new(Reason::PathNotReadable, "it is not a directory").into());
         }
@@ -110,23 +112,58 @@ fn read(
     }))
 }
 
+/// Why nothing can be said of a path: what was kept out of the copy is no missing file.
+fn absent(environment: &Environment, found: Option<&Found>, path: &RelPath) -> Refusal {
+    if let Some(reason) = environment.withheld(path) {
+        let detail = format!("it is withheld from the private copy: {}", reason.as_str());
+        return Refusal::new(Reason::PathNotReadable, detail);
+    }
+    let strange = found.and_then(|found| found.left_out(path));
+    match strange {
+        Some(reason) => {
+            let detail = format!("what is there is not carried: {}", reason.as_str());
+            Refusal::new(Reason::PathNotReadable, detail)
+        }
+        None => Reason::PathNotFound.into(),
+    }
+}
+
+/// The directory that a path is in. A link on the way is never followed.
+fn parent_of(environment: &Environment, copy: &Dir, path: &RelPath) -> Result<Dir, Refusal> {
+    let unreadable = |detail: &str| Refusal::new(Reason::PathNotReadable, detail);
+    let gone = || absent(environment, None, path);
+    let (parent, _) = path.split().ok_or_else(|| unreadable("it is a directory"))?;
+    let root = RelPath::root();
+    let mut here = copy.descend(&root).map_err(|reason| unreadable(reason.as_str()))?;
+    for name in parent.components() {
+        let seen = here.look(name).map_err(|reason| unreadable(reason.as_str()))?;
+        match seen.map(|seen| seen.kind) {
+            Some(Kind::Directory) => (),
+            Some(Kind::Link) => return Err(unreadable("a symbolic link is on the way to it")),
+            Some(Kind::File | Kind::Special) | None => return Err(gone()),
+        }
+        here = here.open_directory(name).map_err(|reason| unreadable(reason.as_str()))?;
+    }
+    Ok(here)
+}
+
 /// The whole file: regular, with one link, without zero bytes, not too large.
 fn read_text(environment: &Environment, path: &RelPath) -> Result<(Vec<u8>, Digest), Stop> {
     let copy = Dir::open(&environment.place.copy())
         .map_err(Error::file("the copy cannot be opened", environment.place.copy()))?;
     let unreadable = |detail: &'static str| Refusal::new(Reason::PathNotReadable, detail);
-    let (parent, name) = path.split().ok_or_else(|| unreadable("it is a directory"))?;
-    let parent = copy.descend(&parent).map_err(|_| Refusal::from(Reason::PathNotFound))?;
+    let (_, name) = path.split().ok_or_else(|| unreadable("it is a directory"))?;
+    let parent = parent_of(environment, &copy, path)?;
     let seen = match parent.look(name) {
         Ok(Some(seen)) => seen,
-        Ok(None) => return Err(Reason::PathNotFound.into()),
+        Ok(None) => return Err(absent(environment, None, path).into()),
         Err(reason) => return Err(unreadable(reason.as_str()).into()),
     };
-    if seen.kind == Kind::Directory {
-        return Err(unreadable("it is a directory").into());
-    }
-    if seen.kind != Kind::File {
-        return Err(unreadable("it is not a regular file").into());
+    match seen.kind {
+        Kind::File => (),
+        Kind::Directory => return Err(unreadable("it is a directory").into()),
+        Kind::Link => return Err(unreadable("it is a symbolic link").into()),
+        Kind::Special => return Err(unreadable(Cause::Special.as_str()).into()),
     }
     if seen.size > FILE_BYTES {
         return Err(unreadable("it is larger than 1 MiB").into());
@@ -169,21 +206,17 @@ fn inspect(environment: &Environment, present: &Present) -> Result<Value, Stop> 
         "entries": patch.entries.iter().take(SHOWN).map(entry_value).collect::<Vec<_>>(),
         "protected": paths(&patch.protected()),
         "deletions": paths(&patch.deletions()),
-        "notCarried": not_carried(environment, &patch.not_carried),
+        "notCarried": patch.not_carried.iter().take(SHOWN).map(stays).collect::<Vec<_>>(),
+        "notCarriedTotal": patch.not_carried.len(),
         "setIdRemoved": paths(&stripped),
         "diff": clip(&diff, DIFF_BYTES),
         "diffTruncated": !whole || diff.len() > DIFF_BYTES,
     }))
 }
 
-/// What the command made and does not come along; what was never in the copy is no news.
-fn not_carried(environment: &Environment, entries: &[NotCarried]) -> Vec<Value> {
-    entries
-        .iter()
-        .filter(|entry| !environment.before.contains_key(&entry.path))
-        .take(SHOWN)
-        .map(|entry| json!({ "path": text(&entry.path), "reason": entry.reason.as_str() }))
-        .collect()
+/// What is in the copy and does not come along.
+fn stays(entry: &NotCarried) -> Value {
+    json!({ "path": text(&entry.path), "reason": entry.reason.as_str() })
 }
 
 fn entry_value(entry: &Entry) -> Value {
@@ -192,6 +225,9 @@ fn entry_value(entry: &Entry) -> Value {
         if let Some(node) = node {
             let receipt::FileState { mode, sha256, size } = file_state(node);
             value[name] = json!({ "mode": mode, "sha256": sha256.to_string(), "size": size });
+            if let Node::Link { target } = node {
+                value[name]["target"] = bytes_text(target);
+            }
         }
     }
     value

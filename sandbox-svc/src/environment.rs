@@ -13,7 +13,7 @@ use crate::patch::{Before, Patch, diff};
 use crate::staging::Place;
 use crate::store::Taken;
 use crate::tree::scan::{Bounds, Found, ScanError, Target, scan};
-use crate::tree::{Blobs, Dir, Inventory, RelPath, Rules};
+use crate::tree::{Blobs, Dir, Inventory, Reason, RelPath, Rules};
 
 #[derive(Debug)]
 pub(crate) struct Environment {
@@ -134,6 +134,11 @@ impl Environment {
 
     pub(crate) fn is_occupied(&self) -> bool {
         self.busy.available_permits() == 0
+    }
+
+    /// Why the path, or a directory on the way to it, was kept out when the copy was taken.
+    pub(crate) fn withheld(&self, path: &RelPath) -> Option<Reason> {
+        path.ancestors().find_map(|path| self.before.get(&path)).copied()
     }
 
     /// A command is about to change the copy.

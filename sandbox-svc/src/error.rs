@@ -99,7 +99,7 @@ impl From<ScanError> for Error {
             ScanError::Depth
             | ScanError::Entries(_)
             | ScanError::EntriesPerDirectory
-            | ScanError::Full
+            | ScanError::Full(_)
             | ScanError::Bytes(_) => Self::WorkspaceTooLarge(error.to_string()),
             ScanError::Root | ScanError::Copy(_) => Self::Scan(Box::new(error)),
         }

@@ -85,6 +85,14 @@ impl Patch {
         self.paths().into_iter().filter(|path| protected::is_protected(path)).collect()
     }
 
+    /// Symbolic links that are written, with their text.
+    pub(crate) fn links(&self) -> impl Iterator<Item = (&RelPath, &[u8])> {
+        self.entries.iter().filter_map(|entry| match entry.change.after() {
+            Some(Node::Link { target }) => Some((&entry.path, target.as_slice())),
+            Some(Node::Directory { .. } | Node::File { .. }) | None => None,
+        })
+    }
+
     /// Paths that are gone afterwards.
     pub(crate) fn deletions(&self) -> Vec<&RelPath> {
         let mut last: BTreeMap<&RelPath, bool> = BTreeMap::new();

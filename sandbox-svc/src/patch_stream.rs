@@ -13,6 +13,7 @@ use crate::environment::{Environment, Present};
 use crate::error::Error;
 use crate::patch::{Entry, protected};
 use crate::planner::Stop;
+use crate::tree::NotCarried;
 
 const PIECE_BYTES: usize = 64 * 1024;
 const DIFF_BYTES: usize = 8 * 1024 * 1024;
@@ -30,12 +31,20 @@ pub(crate) async fn open(
         return Err(Error::PatchUnknown);
     }
     let entries: Vec<_> = present.patch.entries.iter().map(|entry| Ok(entry_part(entry))).collect();
+    let stays = pieces(&not_carried(&present.patch.not_carried));
     let diff = Diff { environment, present, at: 0, written: 0 };
     let pieces = stream::try_unfold(diff, Diff::next).flat_map(|piece| match piece {
         Ok(text) => stream::iter(pieces(&text)).boxed(),
         Err(error) => stream::iter([Err(error)]).boxed(),
     });
-    Ok(stream::iter(entries).chain(pieces).boxed())
+    Ok(stream::iter(entries).chain(stream::iter(stays)).chain(pieces).boxed())
+}
+
+/// Everything that stays in the copy, a line each, before the diff of what does not.
+fn not_carried(entries: &[NotCarried]) -> String {
+    let line =
+        |entry: &NotCarried| format!("not carried {} ({})\n", entry.path, entry.reason.as_str());
+    entries.iter().map(line).collect()
 }
 
 /// One entry's diff at a time, so that a reader who leaves saves the rest.

@@ -21,14 +21,19 @@ use crate::image::ImageName;
 use crate::import::{self, Import, ImportError, StagingName};
 use crate::limits::Ceilings;
 use crate::patch::{Entry, Patch, file_state};
-use crate::refusal::{Reason, Refusal};
+use crate::refusal::{Reason, Refusal, named};
 use crate::session::Session;
 use crate::tool::{Arguments, Tool};
 use crate::tree::scan::ScanError;
-use crate::tree::{Dir, RelPath};
+use crate::tree::{Dir, NotCarried, RelPath};
 
 /// How many entries of a patch a plan shows.
 const SHOWN_ENTRIES: usize = 200;
+/// How many entries that stay in the copy a plan shows, and the bytes of their paths.
+const SHOWN_NOT_CARRIED: usize = 100;
+const NOT_CARRIED_BYTES: usize = 32 * 1024;
+/// How many of them a sentence names.
+const NAMED_NOT_CARRIED: usize = 20;
 /// Above this many paths the parts of a plan are grouped by the rule that decided them.
 const SHOWN_PARTS: usize = 400;
 
@@ -69,6 +74,7 @@ impl From<ScanError> for Stop {
     fn from(error: ScanError) -> Self {
         match Error::from(error) {
             Error::WorkspaceTooLarge(detail) => {
+                let detail = format!("the private copy is larger than its limits: {detail}");
                 Refusal::new(Reason::WorkspaceTooLarge, detail).into()
             }
             error => error.into(),
@@ -216,7 +222,7 @@ impl Planner<'_> {
             return Err(Reason::PatchUnknown.into());
         }
         if patch.entries.is_empty() {
-            return Err(Reason::PatchEmpty.into());
+            return Err(empty(&patch).into());
         }
         self.check_host(patch.clone()).await?;
         let subject = present.digest.to_string();
@@ -352,7 +358,47 @@ fn shown(patch: &Patch, digest: Digest) -> receipt::Patch {
         protected: paths(patch.protected()),
         deletions: paths(patch.deletions()),
         entries: patch.entries.iter().take(SHOWN_ENTRIES).map(entry).collect(),
+        links: patch.links().map(link).collect(),
+        not_carried: not_carried(&patch.not_carried),
     }
+}
+
+fn link((path, target): (&RelPath, &[u8])) -> receipt::PatchLink {
+    receipt::PatchLink { path: subject_of(path), target: PathText::from_bytes(target) }
+}
+
+/// As many as a plan has room for beside all that goes to the host.
+fn not_carried(entries: &[NotCarried]) -> Option<receipt::NotCarried> {
+    let mut bytes = 0;
+    let fits = |entry: &&NotCarried| {
+        bytes += entry.path.as_bytes().len();
+        bytes <= NOT_CARRIED_BYTES
+    };
+    let shown = entries.iter().take(SHOWN_NOT_CARRIED).take_while(fits);
+    let entry = |entry: &NotCarried| receipt::NotCarriedEntry {
+        path: subject_of(&entry.path),
+        reason: entry.reason.as_str().to_owned(),
+    };
+    (!entries.is_empty()).then(|| receipt::NotCarried {
+        total: entries.len() as u64,
+        entries: shown.map(entry).collect(),
+    })
+}
+
+/// That nothing goes to the host does not mean that nothing happened.
+fn empty(patch: &Patch) -> Refusal {
+    let stays = &patch.not_carried;
+    if stays.is_empty() {
+        return Reason::PatchEmpty.into();
+    }
+    let name = |entry: &NotCarried| format!("{} ({})", entry.path, entry.reason.as_str());
+    let names: Vec<_> = stays.iter().take(NAMED_NOT_CARRIED).map(name).collect();
+    let detail = format!(
+        "nothing that may go to the workspace has changed; {} of the private copy are not carried: {}",
+        stays.len(),
+        named(&names, stays.len())
+    );
+    Refusal::new(Reason::PatchEmpty, detail)
 }
 
 /// Nothing of the service's own; the processors that there really are are told here.

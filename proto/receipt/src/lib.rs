@@ -29,8 +29,8 @@ pub use leaf::{EKU_OID, Signing, Untrusted};
 pub use path_text::PathText;
 pub use payload::{Audience, Grant, Obo, OboId, OnDisconnect, Payload, Receipt, Role};
 pub use plan::{
-    FileState, Limits, Network, Part, Patch, PatchEntry, PatchOp, Plan, PlanTooLarge, Snapshot,
-    Totals, Version, plan_digest, strictest,
+    FileState, Limits, Network, NotCarried, NotCarriedEntry, Part, Patch, PatchEntry, PatchLink,
+    PatchOp, Plan, PlanTooLarge, Snapshot, Totals, Version, plan_digest, strictest,
 };
 pub use signed::{OBO_KEY, Signed};
 pub use signer::{Signer, Unusable};

@@ -208,6 +208,36 @@ pub struct Patch {
     pub deletions: Vec<PathText>,
     /// The first 200.
     pub entries: Vec<PatchEntry>,
+    /// Every symbolic link that the patch writes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub links: Vec<PatchLink>,
+    /// What is in the private copy and stays there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_carried: Option<NotCarried>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PatchLink {
+    pub path: PathText,
+    /// The link's text.
+    pub target: PathText,
+}
+
+/// Their number, and the first of them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NotCarried {
+    pub total: u64,
+    pub entries: Vec<NotCarriedEntry>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NotCarriedEntry {
+    pub path: PathText,
+    /// The class of the reason, such as `secret_name`.
+    pub reason: String,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

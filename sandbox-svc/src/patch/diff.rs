@@ -79,14 +79,7 @@ fn compare(patch: &mut Patch, path: &RelPath, was: &Node, now: &Node) {
 
 /// The path, or a directory on the way to it, is there in a form that is not carried.
 fn is_refused(refused: &BTreeMap<&RelPath, Reason>, path: &RelPath) -> bool {
-    let mut here = Some(path.clone());
-    while let Some(path) = here {
-        if refused.contains_key(&path) {
-            return true;
-        }
-        here = path.parent();
-    }
-    false
+    path.ancestors().any(|path| refused.contains_key(&path))
 }
 
 fn holds_withheld(before: &Before, directory: &RelPath) -> bool {

@@ -7,6 +7,7 @@ use std::time::Duration;
 use similar::TextDiff;
 
 use crate::patch::{Change, Entry};
+use crate::tree::path::Escaped;
 use crate::tree::{Node, RelPath};
 
 /// Larger files are shown by size and digest.
@@ -45,8 +46,8 @@ impl Side<'_> {
     /// Nothing when the bytes are not text.
     fn text(&self) -> Option<&str> {
         match self.node {
-            Node::Directory { .. } => Some(""),
-            Node::Link { target } => std::str::from_utf8(target).ok(),
+            // A link's text stands in the header.
+            Node::Directory { .. } | Node::Link { .. } => Some(""),
             node if !wants_bytes(node) || self.bytes.contains(&0) => None,
             Node::File { .. } => std::str::from_utf8(&self.bytes).ok(),
         }
@@ -59,7 +60,9 @@ fn header(text: &mut String, entry: &Entry) {
     match &entry.change {
         Change::Create { after } => append(text, format_args!("new {}\n", described(after))),
         Change::Delete { before } => append(text, format_args!("deleted {}\n", described(before))),
-        Change::Update { before, after } if before.mode() != after.mode() => {
+        Change::Update { before, after }
+            if before.mode() != after.mode() || matches!(after, Node::Link { .. }) =>
+        {
             append(text, format_args!("old {}\nnew {}\n", described(before), described(after)));
         }
         Change::Update { .. } => (),
@@ -67,12 +70,13 @@ fn header(text: &mut String, entry: &Entry) {
 }
 
 fn described(node: &Node) -> String {
-    let kind = match node {
-        Node::Directory { .. } => "directory",
-        Node::File { .. } => "file",
-        Node::Link { .. } => "link",
-    };
-    format!("{kind} mode {}", node.mode_text())
+    let mode = node.mode_text();
+    match node {
+        Node::Directory { .. } => format!("directory mode {mode}"),
+        Node::File { .. } => format!("file mode {mode}"),
+        // In quotes, so that a blank at its end is seen; no byte of it can end the line.
+        Node::Link { target } => format!("link mode {mode} to \"{}\"", Escaped(target)),
+    }
 }
 
 fn lines(text: &mut String, path: &RelPath, change: &Change, old: &str, new: &str) {
@@ -143,6 +147,27 @@ mod tests {
             rendered(None, Some((b"x", 0o644))),
             "diff a/a\\u{a}.txt b/a\\u{a}.txt\nnew file mode 0644\n\
              --- /dev/null\n+++ b/a\\u{a}.txt\n@@ -0,0 +1 @@\n+x\n\\ No newline at end of file\n"
+        );
+    }
+
+    #[test]
+    fn a_link_is_shown_by_mode_and_target() {
+        let link = |target: &[u8]| Node::Link { target: target.to_vec() };
+        let shown =
+            |change| render(&Entry { path: RelPath::parse(b"l").unwrap(), change }, None, None);
+        assert_eq!(
+            shown(Change::Create { after: link(b"a/b") }),
+            "diff a/l b/l\nnew link mode 120777 to \"a/b\"\n"
+        );
+        assert_eq!(
+            shown(Change::Update { before: link(b"a"), after: link(b"b\n\xff ") }),
+            "diff a/l b/l\nold link mode 120777 to \"a\"\n\
+             new link mode 120777 to \"b\\u{a}\\xff \"\n"
+        );
+        assert_eq!(
+            rendered(Some((b"one\n", 0o644)), None),
+            "diff a/a\\u{a}.txt b/a\\u{a}.txt\ndeleted file mode 0644\n\
+             --- a/a\\u{a}.txt\n+++ /dev/null\n@@ -1 +0,0 @@\n-one\n"
         );
     }
 

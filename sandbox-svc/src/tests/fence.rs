@@ -206,10 +206,34 @@ async fn a_workspace_that_is_too_large_is_refused_and_leaves_nothing() {
     let by = owner(session, "node-a", 1);
     world.fence(&by, &world.sign(&world.grant(session, &text)), &text).await.unwrap();
     let run = Run { world: &world, session, owner: by, run: RunId::new() };
-    assert_eq!(run.open().await.unwrap_err().reason, "WORKSPACE_TOO_LARGE");
+    let fault = run.open().await.unwrap_err();
+    assert_eq!(
+        (fault.reason.as_str(), fault.message.as_str()),
+        (
+            "WORKSPACE_TOO_LARGE",
+            "the workspace cannot be copied: it has more than 20 entries; raise \
+             execution.limits.workspace_inodes in the manifest, and sandbox-svc's \
+             --max-workspace-inodes where that is lower"
+        )
+    );
     let left = std::fs::read_dir(world.dir.path().join("state/environments")).unwrap().count();
     assert_eq!(left, 0);
-    std::fs::remove_file(world.workspace().join("0")).unwrap();
+
+    std::fs::write(world.workspace().join("big"), vec![0; 5000]).unwrap();
+    let text = manifest("").replace("workspace_bytes: 128MiB", "workspace_bytes: 4096");
+    let text = text.replace("file_bytes: 96MiB", "file_bytes: 4096");
+    let by = owner(SessionId::new(), "node-a", 1);
+    let session = SessionId::parse(&by.session_id).unwrap();
+    world.fence(&by, &world.sign(&world.grant(session, &text)), &text).await.unwrap();
+    let run = Run { world: &world, session, owner: by, run: RunId::new() };
+    for number in 0..5 {
+        std::fs::write(world.workspace().join(format!("k{number}")), [b'x'; 1000]).unwrap();
+    }
+    let fault = run.open().await.unwrap_err();
+    assert_eq!(fault.reason, "WORKSPACE_TOO_LARGE");
+    let limit = "4096 bytes";
+    let raise = "raise execution.limits.workspace_bytes in the manifest";
+    assert!(fault.message.contains(limit) && fault.message.contains(raise), "{}", fault.message);
 }
 
 #[tokio::test(flavor = "multi_thread")]

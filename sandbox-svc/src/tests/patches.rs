@@ -47,6 +47,11 @@ async fn a_reviewed_patch_changes_the_host_byte_for_byte() {
     assert_eq!(deletions, ["dir/x", "gone"]);
     assert_eq!(fs::read_to_string(host.join("app.txt")).unwrap(), "old\n");
 
+    let links: Vec<_> =
+        patch.links.iter().map(|link| (link.path.to_string(), link.target.to_string())).collect();
+    assert_eq!(links, [("link".to_owned(), "app.txt".to_owned())]);
+    assert_eq!(patch.not_carried, None);
+
     let told = run.execute(&call, Some(&run.approve(&call))).await;
     assert_eq!(told.end(), "done");
     assert_eq!(fs::read_to_string(host.join("app.txt")).unwrap(), "new\n");
@@ -179,6 +184,14 @@ async fn what_runs_on_its_own_is_shown_apart_and_git_never_comes_along() {
             ("out", "link_outside"),
         ]
     );
+    assert_eq!(inspected["notCarriedTotal"], json!(9));
+    // Whoever approves sees the same list.
+    let stays = patch.not_carried.unwrap();
+    let listed: Vec<_> =
+        stays.entries.iter().map(|entry| (entry.path.to_string(), entry.reason.clone())).collect();
+    let expected: Vec<_> =
+        left.iter().map(|(path, reason)| ((*path).to_owned(), (*reason).to_owned())).collect();
+    assert_eq!((stays.total, listed), (9, expected));
     assert_eq!(inspected["setIdRemoved"], json!(["Makefile"]));
 
     let mut wide = run.receipt(&call, Scope::Run);
@@ -201,6 +214,41 @@ async fn many_files_and_binary_files_are_imported() {
     assert_eq!(run.execute(&call, None).await.end(), "done");
     assert_eq!(fs::read(world.workspace().join("png")).unwrap(), vec![0; 3000]);
     assert_eq!(fs::read_to_string(world.workspace().join("f599")).unwrap(), "599\n");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_empty_patch_says_what_was_not_carried() {
+    let world = World::new(&[("a", "x"), (".env", "x"), ("d/.env", "x"), ("d/f", "x")]).await;
+    let run = world.run(&open_manifest()).await;
+    let refused = run.plan_or_refusal("import_patch", &json!({})).await.unwrap_err();
+    assert_eq!(
+        (refused.reason.as_str(), refused.detail.as_str()),
+        ("PATCH_EMPTY", "nothing has changed")
+    );
+    changed(&run, "echo new > .env; mkfifo fifo").await;
+    let refused = run.plan_or_refusal("import_patch", &json!({})).await.unwrap_err();
+    assert_eq!(
+        (refused.reason.as_str(), refused.detail.as_str()),
+        (
+            "PATCH_EMPTY",
+            "nothing that may go to the workspace has changed; 2 of the private copy are not \
+             carried: .env (secret_name), fifo (special_file)"
+        )
+    );
+    changed(&run, "i=0; while [ $i -lt 150 ]; do mkfifo p$i; i=$((i+1)); done").await;
+    let refused = run.plan_or_refusal("import_patch", &json!({})).await.unwrap_err();
+    assert!(refused.detail.ends_with("p113 (special_file) and 132 more"), "{}", refused.detail);
+
+    // A plan shows the first hundred, and their number.
+    changed(&run, "echo y > a; ln -s d/f link; ln -s a 'odd\nlink'").await;
+    let call = run.plan("import_patch", json!({})).await;
+    let patch_of_plan = call.plan.patch.unwrap();
+    let stays = patch_of_plan.not_carried.unwrap();
+    assert_eq!((stays.total, stays.entries.len()), (152, 100));
+    let (_, diff) = patch(&run, &patch_of_plan.digest.to_string()).await.unwrap();
+    assert_eq!(diff.matches("\nnot carried ").count() + 1, 152, "{diff}");
+    assert!(diff.starts_with("not carried .env (secret_name)\n"), "{diff}");
+    assert!(diff.contains("diff a/link b/link\nnew link mode 120777 to \"d/f\"\n"), "{diff}");
 }
 
 async fn patch(run: &Run<'_>, digest: &str) -> Result<(Vec<wire::PatchEntry>, String), Fault> {

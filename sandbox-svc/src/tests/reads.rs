@@ -43,8 +43,21 @@ async fn a_read_that_is_asked_for_needs_its_receipt() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_cannot_be_read_is_refused_by_its_reason() {
-    let world = World::new(&[("a", "x"), ("nul", "x\0y"), (".env", "x"), ("d/x", "x")]).await;
-    let run = world.run(&open_manifest()).await;
+    let files = [
+        ("a", "x"),
+        ("nul", "x\0y"),
+        (".env", "x"),
+        ("d/x", "x"),
+        (".git/config", "x"),
+        ("deny/y", "x"),
+    ];
+    let world = World::new(&files).await;
+    let fifo = rustix::fs::FileType::Fifo;
+    let path = world.workspace().join("host-fifo");
+    rustix::fs::mknodat(rustix::fs::CWD, path, fifo, rustix::fs::Mode::RUSR, 0).unwrap();
+    let open = "  fs.read: {'*': allow}\n  process.exec: allow\n";
+    let denied = open.replace("{'*'", "{'deny/y': deny, '*'");
+    let run = world.run(&manifest(&denied)).await;
     fs::write(run.copy().join("big"), vec![b'x'; (1 << 20) + 1]).unwrap();
     symlink("a", run.copy().join("link")).unwrap();
     rustix::fs::mknodat(
@@ -55,21 +68,45 @@ async fn what_cannot_be_read_is_refused_by_its_reason() {
         0,
     )
     .unwrap();
-    for (path, reason) in [
-        ("../etc/passwd", "PATH_INVALID"),
-        ("/etc/passwd", "PATH_INVALID"),
-        ("missing", "PATH_NOT_FOUND"),
-        (".env", "PATH_NOT_FOUND"),
-        ("a/b", "PATH_NOT_FOUND"),
-        ("link", "PATH_NOT_READABLE"),
-        ("fifo", "PATH_NOT_READABLE"),
-        ("nul", "PATH_NOT_READABLE"),
-        ("big", "PATH_NOT_READABLE"),
-        ("d", "PATH_NOT_READABLE"),
-        (".", "PATH_NOT_READABLE"),
+    fs::hard_link(run.copy().join("d/x"), run.copy().join("hard")).unwrap();
+    symlink("d", run.copy().join("dir-link")).unwrap();
+    for (path, reason, detail) in [
+        ("../etc/passwd", "PATH_INVALID", ""),
+        ("/etc/passwd", "PATH_INVALID", ""),
+        ("missing", "PATH_NOT_FOUND", ""),
+        ("a/b", "PATH_NOT_FOUND", ""),
+        (".env", "PATH_NOT_READABLE", "it is withheld from the private copy: secret_name"),
+        (".git/config", "PATH_NOT_READABLE", "it is withheld from the private copy: git_metadata"),
+        ("host-fifo", "PATH_NOT_READABLE", "it is withheld from the private copy: special_file"),
+        ("link", "PATH_NOT_READABLE", "it is a symbolic link"),
+        ("dir-link/x", "PATH_NOT_READABLE", "a symbolic link is on the way to it"),
+        ("fifo", "PATH_NOT_READABLE", "special_file"),
+        ("hard", "PATH_NOT_READABLE", "linked"),
+        ("nul", "PATH_NOT_READABLE", "it is not text"),
+        ("big", "PATH_NOT_READABLE", "it is larger than 1 MiB"),
+        ("d", "PATH_NOT_READABLE", "it is a directory"),
+        (".", "PATH_NOT_READABLE", "it is a directory"),
     ] {
-        let refused = run.try_plan("read_file", &json!({ "path": path })).await;
-        assert_eq!(refused.unwrap_err(), reason, "{path}");
+        let refused = run.plan_or_refusal("read_file", &json!({ "path": path })).await.unwrap_err();
+        assert_eq!(refused.reason, reason, "{path}");
+        if !detail.is_empty() {
+            assert_eq!(refused.detail, detail, "{path}");
+        }
+    }
+    // A rule's no comes first, and is on record as the rule's.
+    let denied = run.plan("read_file", json!({ "path": "deny/y" })).await;
+    assert_eq!((denied.plan.effect, &denied.result), (Effect::Deny, &None));
+    assert_eq!(run.execute(&denied, None).await.end(), "POLICY_DENIED");
+    for (path, reason, detail) in [
+        ("missing", "PATH_NOT_FOUND", "there is nothing of that name in the private copy"),
+        (".env", "PATH_NOT_READABLE", "it is withheld from the private copy: secret_name"),
+        ("deny/y", "PATH_NOT_READABLE", "it is withheld from the private copy: read_denied"),
+        ("fifo", "PATH_NOT_READABLE", "what is there is not carried: special_file"),
+        ("a", "PATH_NOT_READABLE", "it is not a directory"),
+    ] {
+        let refused =
+            run.plan_or_refusal("list_files", &json!({ "path": path })).await.unwrap_err();
+        assert_eq!((refused.reason.as_str(), refused.detail.as_str()), (reason, detail), "{path}");
     }
 }
 

@@ -110,6 +110,15 @@ impl Run<'_> {
         tool: &str,
         arguments: &serde_json::Value,
     ) -> Result<Call, String> {
+        self.plan_or_refusal(tool, arguments).await.map_err(|refused| refused.reason)
+    }
+
+    /// Plans a call; a refusal comes back with its sentence.
+    pub(super) async fn plan_or_refusal(
+        &self,
+        tool: &str,
+        arguments: &serde_json::Value,
+    ) -> Result<Call, common::Refused> {
         let (id, arguments) = (CallId::new(), arguments.to_string().into_bytes());
         let request = wire::PlanRequest {
             owner: Some(self.owner.clone()),
@@ -119,9 +128,13 @@ impl Run<'_> {
         };
         let request = transport::deadline::request(request, LIMIT);
         let answer = self.world.client.clone().plan(request).await;
-        let answer = answer.map_err(|status| Fault::from(status).reason)?.into_inner();
+        let answer = answer.map_err(|status| common::Refused {
+            reason: Fault::from(status).reason,
+            detail: String::new(),
+        });
+        let answer = answer?.into_inner();
         match answer.outcome.unwrap() {
-            plan_response::Outcome::Refused(refused) => Err(refused.reason),
+            plan_response::Outcome::Refused(refused) => Err(refused),
             plan_response::Outcome::Planned(wire::Planned { plan: bytes, result }) => Ok(Call {
                 id,
                 tool: tool.to_owned(),

@@ -111,6 +111,11 @@ impl RelPath {
         }
     }
 
+    /// The path, then each directory on the way to it, the nearest first, and the root.
+    pub(crate) fn ancestors(&self) -> impl Iterator<Item = Self> {
+        std::iter::successors(Some(self.clone()), Self::parent)
+    }
+
     /// What a rule of the manifest is asked about: bytes that are not UTF-8 appear as U+FFFD there.
     pub(crate) fn to_subject(&self) -> String {
         if self.is_root() {
@@ -126,6 +131,15 @@ impl fmt::Display for RelPath {
         if self.is_root() {
             return f.write_str(".");
         }
+        Escaped(&self.0).fmt(f)
+    }
+}
+
+/// Bytes of a name or of a link, in one line.
+pub(crate) struct Escaped<'a>(pub(crate) &'a [u8]);
+
+impl fmt::Display for Escaped<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for chunk in self.0.utf8_chunks() {
             for character in chunk.valid().chars() {
                 if is_plain(character) {

@@ -29,18 +29,30 @@ pub(crate) struct Bounds {
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ScanError {
-    #[error("the tree is deeper than {DEPTH} directories")]
+    #[error("it is deeper than {DEPTH} directories; no setting raises this")]
     Depth,
-    #[error("the tree has more than {0} entries")]
+    #[error(
+        "it has more than {0} entries; raise execution.limits.workspace_inodes in the manifest, and \
+         sandbox-svc's --max-workspace-inodes where that is lower"
+    )]
     Entries(u64),
-    #[error("a directory of the tree has more than {ENTRIES_PER_DIRECTORY} entries")]
+    #[error(
+        "a directory has more than {ENTRIES_PER_DIRECTORY} entries; no setting raises this, move some \
+         of them"
+    )]
     EntriesPerDirectory,
-    #[error("the files of the tree hold more than {0} bytes")]
+    #[error(
+        "its files hold more than {0} bytes; raise execution.limits.workspace_bytes in the manifest, \
+         and sandbox-svc's --max-workspace-bytes where that is lower"
+    )]
     Bytes(u64),
     #[error("the root of the tree cannot be read")]
     Root,
-    #[error("the copy does not fit into its place")]
-    Full,
+    #[error(
+        "it takes more than {0} bytes in whole pages; raise execution.limits.workspace_bytes in the \
+         manifest, and sandbox-svc's --max-workspace-bytes where that is lower"
+    )]
+    Full(u64),
     #[error("the copy cannot be written")]
     Copy(#[source] io::Error),
 }
@@ -62,6 +74,17 @@ pub(crate) struct Found {
     pub(crate) not_carried: Vec<NotCarried>,
     /// Files whose set-id bits are not carried.
     pub(crate) stripped: Vec<RelPath>,
+}
+
+impl Found {
+    /// Why the path, or a directory on the way to it, is left out.
+    pub(crate) fn left_out(&self, path: &RelPath) -> Option<Reason> {
+        let find = |path: RelPath| {
+            let at = self.not_carried.binary_search_by(|entry| entry.path.cmp(&path)).ok()?;
+            Some(self.not_carried[at].reason)
+        };
+        path.ancestors().find_map(find)
+    }
 }
 
 pub(crate) fn scan(
@@ -190,7 +213,9 @@ impl Walk<'_> {
             Err(reason) => return Ok(self.leave(path, reason)),
         };
         let copy = match &frame.copy {
-            Some(copy) => Some(copy.create_directory(entry).map_err(copy_error)?),
+            Some(copy) => {
+                Some(copy.create_directory(entry).map_err(|error| self.copy_error(copy, error))?)
+            }
             None => None,
         };
         self.found.inventory.insert(path.clone(), Node::Directory { mode: seen.mode });
@@ -256,7 +281,7 @@ impl Walk<'_> {
                 break Some(Reason::SecretContent);
             }
             if let (None, Some(target), Some(copy)) = (&copies, self.target, &frame.copy) {
-                let copy = copy.create_file(entry).map_err(copy_error)?;
+                let copy = copy.create_file(entry).map_err(|error| self.copy_error(copy, error))?;
                 copies = Some((copy, target.blobs.begin().map_err(ScanError::Copy)?));
             }
             if length == 0 {
@@ -267,8 +292,8 @@ impl Walk<'_> {
                 break Some(Reason::Raced);
             }
             hasher.update(bytes);
-            if let Some((copy, blob)) = &mut copies {
-                copy.write_all(bytes).map_err(copy_error)?;
+            if let (Some((file, blob)), Some(copy)) = (&mut copies, &frame.copy) {
+                file.write_all(bytes).map_err(|error| self.copy_error(copy, error))?;
                 blob.write_all(bytes).map_err(ScanError::Copy)?;
             }
         };
@@ -285,6 +310,18 @@ impl Walk<'_> {
             target.blobs.keep(digest).map_err(ScanError::Copy)?;
         }
         Ok(Ok(Node::File { mode: seen.mode, size, digest }))
+    }
+
+    /// A place with limits says that it is full, but not of what; everything else is a fault.
+    fn copy_error(&self, copy: &Dir, error: io::Error) -> ScanError {
+        let full =
+            matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded);
+        let inodes_left = || rustix::fs::fstatvfs(copy).map_or(u64::MAX, |stat| stat.f_favail);
+        match full {
+            false => ScanError::Copy(error),
+            true if inodes_left() == 0 => ScanError::Entries(self.bounds.entries),
+            true => ScanError::Full(self.bounds.total_bytes),
+        }
     }
 
     fn link(&mut self, frame: &Frame, entry: &[u8], path: RelPath) -> Result<(), ScanError> {
@@ -306,18 +343,10 @@ impl Walk<'_> {
                 let group = whose.owner.map(Gid::from_raw);
                 rustix::fs::chownat(copy, entry, owner, group, AtFlags::SYMLINK_NOFOLLOW)
             };
-            make().map_err(|error| copy_error(error.into()))?;
+            make().map_err(|error| self.copy_error(copy, error.into()))?;
         }
         self.found.inventory.insert(path, Node::Link { target });
         Ok(())
-    }
-}
-
-/// A place with limits says that it is full; everything else is a fault.
-fn copy_error(error: io::Error) -> ScanError {
-    match error.kind() {
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => ScanError::Full,
-        _ => ScanError::Copy(error),
     }
 }
 

@@ -5,8 +5,9 @@ use event::id::{CallId, RunId};
 use event::{Digest, Effect, EffectClass, Executor, Scope};
 use proptest::prelude::*;
 use receipt::{
-    FileState, Grant, Limits, Network, Part, Patch, PatchEntry, PatchOp, PathText, Payload, Plan,
-    PlanTooLarge, Signed, Signer, Snapshot, Totals, Verifier, Version, plan_digest, strictest,
+    FileState, Grant, Limits, Network, NotCarried, NotCarriedEntry, Part, Patch, PatchEntry,
+    PatchLink, PatchOp, PathText, Payload, Plan, PlanTooLarge, Signed, Signer, Snapshot, Totals,
+    Verifier, Version, plan_digest, strictest,
 };
 use uuid::Uuid;
 
@@ -75,15 +76,24 @@ fn patch() -> impl Strategy<Value = Patch> {
     let entry = (op, path_text(), prop::option::of(file_state()), prop::option::of(file_state()))
         .prop_map(|(op, path, before, after)| PatchEntry { op, path, before, after });
     let paths = || prop::collection::vec(path_text(), 0..3);
-    (digest(), count(), count(), paths(), paths(), prop::collection::vec(entry, 0..3)).prop_map(
-        |(digest, entries, bytes, protected, deletions, listed)| Patch {
-            digest,
-            totals: Totals { entries, bytes },
-            protected,
-            deletions,
-            entries: listed,
-        },
-    )
+    let link = (path_text(), path_text()).prop_map(|(path, target)| PatchLink { path, target });
+    let left =
+        (path_text(), "[a-z_]{1,12}").prop_map(|(path, reason)| NotCarriedEntry { path, reason });
+    let not_carried = (count(), prop::collection::vec(left, 0..3))
+        .prop_map(|(total, entries)| NotCarried { total, entries });
+    let stays = (prop::collection::vec(link, 0..3), prop::option::of(not_carried));
+    (digest(), count(), count(), paths(), paths(), prop::collection::vec(entry, 0..3), stays)
+        .prop_map(|(digest, entries, bytes, protected, deletions, listed, (links, not_carried))| {
+            Patch {
+                digest,
+                totals: Totals { entries, bytes },
+                protected,
+                deletions,
+                entries: listed,
+                links,
+                not_carried,
+            }
+        })
 }
 
 prop_compose! {
@@ -213,6 +223,8 @@ fn other_actions(plan: &Plan) -> Vec<Plan> {
                     protected: vec![],
                     deletions: vec![],
                     entries: vec![],
+                    links: vec![],
+                    not_carried: None,
                 });
             }
         }),
