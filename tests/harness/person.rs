@@ -59,6 +59,12 @@ impl Person {
         Self::arrive_with(rig, rig.ready.token.reveal(), all).await
     }
 
+    /// Connects as the holder of `token`, with the same offers.
+    pub async fn arrive_as(rig: &Rig, token: &acp::token::Token) -> Result<Self> {
+        let all = ClientCapabilities { streaming: true, permissioning: true, sessions: true };
+        Self::arrive_with(rig, token.reveal(), all).await
+    }
+
     pub async fn arrive_with(
         rig: &Rig,
         token: &str,

@@ -3,9 +3,12 @@
 
 use std::path::{Path, PathBuf};
 
+use acp::token::Token;
 use anyhow::{Context as _, Result, ensure};
+use harness::file::Access;
 use harness::mesh::{Mesh, Options, Ready};
 use harness::pki::{Hosts, Store, Subject};
+use harness::token::{self, Holder, Role};
 use tempfile::TempDir;
 use transport::material::Pem;
 use transport::{Context, Material, Service};
@@ -113,6 +116,17 @@ impl Rig {
 
     pub fn store(&self) -> Result<Store> {
         Ok(Store::open(&self.mesh.layout().pki())?)
+    }
+
+    /// The token of another person, known to the gateway from now on.
+    pub fn colleague(&self, subject: &str, roles: &[Role]) -> Result<Token> {
+        let holder = Holder {
+            tenant: "local".to_owned(),
+            subject: subject.to_owned(),
+            roles: roles.to_vec(),
+            life: std::time::Duration::from_secs(3_600),
+        };
+        Ok(token::create(&self.mesh.layout().tokens(), &holder, Access::PRIVATE)?)
     }
 
     /// A context with an identity that this mesh's authority issues for `subject`.

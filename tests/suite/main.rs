@@ -7,4 +7,5 @@ mod denials;
 mod isolation;
 mod kills;
 mod matrix;
+mod race;
 mod red_team;
