@@ -68,7 +68,7 @@ impl Source {
         target: Option<&Target<'_>>,
     ) -> Result<Found, ScanError> {
         let read_denied = |path: &RelPath| {
-            let decision = self.manifest.policy.decide(Action::FsRead, Some(&path.to_subject()));
+            let decision = self.manifest.decide(Action::FsRead, Some(&path.to_subject()));
             decision.effect == Effect::Deny
         };
         let rules = Rules { read_denied: &read_denied, own: &self.own, before };

@@ -123,7 +123,7 @@ impl Planner<'_> {
     }
 
     fn decide(&self, action: Action, subject: &str) -> Decision {
-        self.manifest().policy.decide(action, Some(subject))
+        self.manifest().decide(action, Some(subject))
     }
 
     /// The members that every plan has, for a tool that changes nothing.

@@ -180,7 +180,7 @@ impl Sessions {
             let detail = "execution.dependencies are not served; put them into the image";
             return Err(refused("DEPENDENCIES_UNSUPPORTED", detail));
         }
-        let network = manifest.policy.decide(Action::Network, None);
+        let network = manifest.decide(Action::Network, None);
         let unruled = network.rule == "default";
         let denied = network.effect == Effect::Deny && network.rule == "permissions.network";
         if !unruled && !denied {

@@ -227,7 +227,7 @@ mod tests {
             let subject = manifest::exec_subject(&scene.second_command());
             let expected =
                 if name == "first.yaml" { event::Effect::Ask } else { event::Effect::Allow };
-            assert_eq!(manifest.policy.decide(exec, Some(&subject)).effect, expected);
+            assert_eq!(manifest.decide(exec, Some(&subject)).effect, expected);
             assert!(manifest.may_modify(TARGET) && !manifest.may_modify("README.md"));
         }
     }

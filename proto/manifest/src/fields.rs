@@ -13,6 +13,8 @@ const MAX_MESSAGE: usize = 500;
 /// The file's name and what is wrong so far.
 pub(crate) struct Reader<'f> {
     file: &'f str,
+    /// What the whole is called in messages.
+    whole: &'static str,
     faults: Vec<Fault>,
 }
 
@@ -37,8 +39,8 @@ impl<'n> Table<'n> {
 }
 
 impl<'f> Reader<'f> {
-    pub(crate) fn new(file: &'f str) -> Self {
-        Self { file, faults: Vec::new() }
+    pub(crate) fn new(file: &'f str, whole: &'static str) -> Self {
+        Self { file, whole, faults: Vec::new() }
     }
 
     pub(crate) fn fault(&mut self, place: Place, what: impl Into<String>) {
@@ -80,7 +82,7 @@ impl<'f> Reader<'f> {
         match &node.value {
             Value::Map(entries) => Some(entries),
             other => {
-                let name = if path.is_empty() { "the manifest" } else { path };
+                let name = if path.is_empty() { self.whole } else { path };
                 self.fault(node.place, format!("{name} must be a map, not {}", other.kind()));
                 None
             }
@@ -118,6 +120,25 @@ impl<'f> Reader<'f> {
                     node.place,
                     format!("{path} must be text, not {kind}; quote it if it is meant as text"),
                 );
+                None
+            }
+        }
+    }
+
+    /// Text that may be empty.
+    pub(crate) fn word(&mut self, field: &Field<'_>) -> Option<String> {
+        match &field.node.value {
+            Value::Text(text) if text.is_empty() => Some(String::new()),
+            _ => self.text(field),
+        }
+    }
+
+    pub(crate) fn boolean(&mut self, field: &Field<'_>) -> Option<bool> {
+        let Field { path, node } = field;
+        match node.value {
+            Value::Bool(value) => Some(value),
+            _ => {
+                self.fault(node.place, format!("{path} must be true or false"));
                 None
             }
         }

@@ -6,8 +6,12 @@ pub fn matches(pattern: &str, subject: &str) -> bool {
     Glob::new(pattern).matches(subject)
 }
 
+/// A pattern, read once. Most subjects are told apart by what the pattern begins with.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Glob {
+    /// What every subject begins with.
+    prefix: String,
+    /// What comes after it; the first, if any, is no literal.
     tokens: Vec<Token>,
 }
 
@@ -21,8 +25,9 @@ enum Token {
 
 impl Glob {
     pub(crate) fn new(pattern: &str) -> Self {
+        let literal = pattern.find(['*', '?']).unwrap_or(pattern.len());
+        let (prefix, mut rest) = pattern.split_at(literal);
         let mut tokens = Vec::new();
-        let mut rest = pattern;
         while let Some(first) = rest.chars().next() {
             if let Some(after) = rest.strip_prefix("**") {
                 tokens.push(Token::Many);
@@ -36,17 +41,32 @@ impl Glob {
             });
             rest = &rest[first.len_utf8()..];
         }
-        Self { tokens }
+        Self { prefix: prefix.to_owned(), tokens }
+    }
+
+    /// No wildcard: it covers exactly itself.
+    pub(crate) fn is_literal(&self) -> bool {
+        self.tokens.is_empty()
+    }
+
+    pub(crate) fn matches(&self, subject: &str) -> bool {
+        let Some(rest) = subject.strip_prefix(self.prefix.as_str()) else { return false };
+        match self.tokens.as_slice() {
+            [] => rest.is_empty(),
+            [Token::Many] => true,
+            _ => self.walk(rest),
+        }
     }
 
     /// Keeps every place in the pattern that could have been reached, so time is bounded by the product
     /// of the lengths whatever the pattern.
-    pub(crate) fn matches(&self, subject: &str) -> bool {
+    fn walk(&self, subject: &str) -> bool {
         let mut places = vec![false; self.tokens.len() + 1];
+        let mut next = places.clone();
         places[0] = true;
         self.skip_empty(&mut places);
         for character in subject.chars() {
-            let mut next = vec![false; places.len()];
+            next.fill(false);
             for (place, token) in self.tokens.iter().enumerate() {
                 if !places[place] {
                     continue;
@@ -60,7 +80,7 @@ impl Glob {
                 }
             }
             self.skip_empty(&mut next);
-            places = next;
+            std::mem::swap(&mut places, &mut next);
         }
         places[self.tokens.len()]
     }

@@ -1,157 +1,240 @@
-//! The manifest's rules and the one evaluator of them: a pure function from action and subject to a decision
-//! that names its rule. It knows nothing of sessions, people or earlier answers.
+//! The rules of one file, and what that file alone says about a subject. It knows nothing of other layers,
+//! sessions, people or earlier answers.
 
 use std::collections::BTreeMap;
 
 use event::Effect;
 
+use crate::action::Action;
 use crate::glob::Glob;
+use crate::place::At;
+use crate::requirement::Requirement;
 
-/// What a tool wants to do.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Action {
-    FsRead,
-    FsWrite,
-    FsList,
-    ProcessExec,
-    Network,
-    PatchImport,
-    McpCall,
-    Delegate,
-}
-
-impl Action {
-    pub const ALL: [Self; 8] = [
-        Self::FsRead,
-        Self::FsWrite,
-        Self::FsList,
-        Self::ProcessExec,
-        Self::Network,
-        Self::PatchImport,
-        Self::McpCall,
-        Self::Delegate,
-    ];
-
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::FsRead => "fs.read",
-            Self::FsWrite => "fs.write",
-            Self::FsList => "fs.list",
-            Self::ProcessExec => "process.exec",
-            Self::Network => "network",
-            Self::PatchImport => "patch.import",
-            Self::McpCall => "mcp.call",
-            Self::Delegate => "delegate",
-        }
-    }
-}
-
-/// What the manifest says about one action on one subject, and where it says so.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Decision {
-    pub action: Action,
-    pub subject: Option<String>,
-    pub effect: Effect,
-    /// Such as `permissions.fs.write[src/**]`; `default` when no rule names the action.
-    pub rule: String,
-    /// For people.
-    pub reason: String,
-}
-
-/// Rules by action, compiled once per manifest.
+/// Rules by action, what no rule carves out of, and who answers the asks; compiled once per file.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Policy {
-    rules: BTreeMap<Action, Rule>,
+    pub(crate) rules: BTreeMap<Action, Rule>,
+    /// Sorted by text.
+    pub(crate) hard_deny: BTreeMap<Action, Vec<HardDeny>>,
+    /// Of every ask of this file that does not name its own.
+    pub(crate) approvers: Option<Requirement>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Rule {
-    Flat(Effect),
+    Flat {
+        effect: Effect,
+        at: At,
+    },
     /// Looked at in this order: longest first, of equal length the strictest.
     Patterns {
         patterns: Vec<Pattern>,
-        fallback: Option<Effect>,
+        fallback: Option<Pattern>,
+        at: At,
     },
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Pattern {
-    text: String,
-    glob: Glob,
-    effect: Effect,
+    pub(crate) text: String,
+    pub(crate) glob: Glob,
+    pub(crate) terms: Terms,
+    pub(crate) at: At,
 }
 
-const FALLBACK: &str = "*";
+/// What a pattern's value says, short or long.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Terms {
+    pub(crate) effect: Effect,
+    pub(crate) id: Option<String>,
+    pub(crate) justification: Option<String>,
+    /// `class: interpreter`.
+    pub(crate) interpreter: bool,
+    pub(crate) approvers: Option<Requirement>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct HardDeny {
+    pub(crate) text: String,
+    pub(crate) glob: Glob,
+    pub(crate) at: At,
+}
+
+pub(crate) const FALLBACK: &str = "*";
+
+/// How an allow reaches a subject.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reach {
+    /// By its very text, for all subjects, or naming the class of interpreters.
+    Named,
+    Wildcard,
+}
+
+/// What one file says.
+#[derive(Debug, Clone)]
+pub(crate) struct Opinion<'p> {
+    pub(crate) effect: Effect,
+    pub(crate) rule: String,
+    pub(crate) reason: String,
+    pub(crate) justification: Option<&'p str>,
+    pub(crate) approvers: Option<&'p Requirement>,
+    pub(crate) reach: Reach,
+}
+
+impl Terms {
+    pub(crate) fn short(effect: Effect) -> Self {
+        Self { effect, id: None, justification: None, interpreter: false, approvers: None }
+    }
+}
+
+impl Pattern {
+    pub(crate) fn new(text: String, terms: Terms, at: At) -> Self {
+        Self { glob: Glob::new(&text), text, terms, at }
+    }
+
+    /// The author's id, or the rule's place in the file.
+    pub(crate) fn name(&self, action: Action) -> String {
+        match &self.terms.id {
+            Some(id) => id.clone(),
+            None => format!("permissions.{action}[{}]", self.text),
+        }
+    }
+
+    fn opinion(&self, action: Action, reason: String, reach: Reach) -> Opinion<'_> {
+        Opinion {
+            effect: self.terms.effect,
+            rule: self.name(action),
+            reason,
+            justification: self.terms.justification.as_deref(),
+            approvers: self.terms.approvers.as_ref(),
+            reach,
+        }
+    }
+}
+
+impl HardDeny {
+    /// A lone `*` is every subject here too.
+    pub(crate) fn matches(&self, subject: Option<&str>) -> bool {
+        self.text == FALLBACK || subject.is_some_and(|subject| self.glob.matches(subject))
+    }
+
+    pub(crate) fn name(&self, action: Action) -> String {
+        format!("hard_deny.{action}[{}]", self.text)
+    }
+}
 
 impl Rule {
-    pub(crate) fn patterns(entries: impl IntoIterator<Item = (String, Effect)>) -> Self {
-        let mut patterns = Vec::new();
-        let mut fallback = None;
-        for (text, effect) in entries {
-            if text == FALLBACK {
-                fallback = Some(effect);
+    pub(crate) fn patterns(entries: impl IntoIterator<Item = Pattern>, at: At) -> Self {
+        let (mut fallback, mut patterns) = (None, Vec::new());
+        for pattern in entries {
+            if pattern.text == FALLBACK {
+                fallback = Some(pattern);
             } else {
-                patterns.push(Pattern { glob: Glob::new(&text), text, effect });
+                patterns.push(pattern);
             }
         }
-        patterns.sort_by(|one, other| {
-            let precedence = |pattern: &Pattern| (pattern.text.chars().count(), pattern.effect);
+        patterns.sort_by_cached_key(|pattern| {
+            let length = std::cmp::Reverse(pattern.text.chars().count());
             // The text decides only which of two equal rules is named.
-            precedence(other).cmp(&precedence(one)).then_with(|| one.text.cmp(&other.text))
+            (length, std::cmp::Reverse(pattern.terms.effect), pattern.text.clone())
         });
-        Self::Patterns { patterns, fallback }
+        Self::Patterns { patterns, fallback, at }
     }
 }
 
 impl Policy {
-    pub(crate) fn new(rules: BTreeMap<Action, Rule>) -> Self {
-        Self { rules }
+    /// What is denied whatever else is written.
+    pub(crate) fn hard_denied<'p>(
+        &'p self,
+        action: Action,
+        subject: Option<&str>,
+    ) -> impl Iterator<Item = &'p HardDeny> {
+        let listed = self.hard_deny.get(&action).map_or(&[][..], Vec::as_slice);
+        listed.iter().filter(move |hard| hard.matches(subject))
     }
 
-    /// No rule asks; a flat rule says its effect. Of a pattern map the longest match decides, then the
-    /// strictest; `*` is only the fallback; without it a subject that nothing matches is denied, and no
-    /// subject at all asks.
-    pub fn decide(&self, action: Action, subject: Option<&str>) -> Decision {
-        let name = action.as_str();
-        let whole = format!("permissions.{name}");
-        let (effect, rule, reason) = match (self.rules.get(&action), subject) {
-            (None, _) => (Effect::Ask, "default".to_owned(), format!("no rule names {name}")),
-            (Some(Rule::Flat(effect)), _) => {
-                (*effect, whole, format!("{name} is {} for every subject", effect.as_str()))
-            }
-            (Some(Rule::Patterns { patterns, fallback }), subject) => {
-                let matching = subject.and_then(|subject| {
-                    patterns.iter().find(|pattern| pattern.glob.matches(subject))
-                });
-                match (matching, fallback, subject) {
-                    (Some(Pattern { text, effect, glob: _ }), _, _) => (
-                        *effect,
-                        format!("{whole}[{text}]"),
-                        format!(
-                            "the longest pattern that matches, {text}, says {}",
-                            effect.as_str()
-                        ),
-                    ),
-                    (None, Some(effect), _) => (
-                        *effect,
-                        format!("{whole}[{FALLBACK}]"),
-                        format!("no pattern matches and the fallback says {}", effect.as_str()),
-                    ),
-                    (None, None, Some(_)) => (
-                        Effect::Deny,
-                        whole,
-                        format!("{name} has patterns, none matches and there is no fallback"),
-                    ),
-                    (None, None, None) => (
-                        Effect::Ask,
-                        whole,
-                        format!(
-                            "{name} has patterns, no fallback, and there is no subject to match"
-                        ),
-                    ),
-                }
-            }
+    /// The patterns that match, the deciding one first; never the fallback.
+    pub(crate) fn matching<'p>(
+        &'p self,
+        action: Action,
+        subject: Option<&str>,
+    ) -> impl Iterator<Item = &'p Pattern> {
+        let patterns = match self.rules.get(&action) {
+            Some(Rule::Patterns { patterns, .. }) => patterns.as_slice(),
+            Some(Rule::Flat { .. }) | None => &[],
         };
-        Decision { action, subject: subject.map(str::to_owned), effect, rule, reason }
+        let subject = subject.map(str::to_owned);
+        patterns.iter().filter(move |pattern| {
+            subject.as_deref().is_some_and(|subject| pattern.glob.matches(subject))
+        })
     }
+
+    /// Only what a pattern says about the subject itself.
+    pub(crate) fn explicit<'p>(&'p self, action: Action, subject: &str) -> Option<Opinion<'p>> {
+        let matching: Vec<_> = self.matching(action, Some(subject)).collect();
+        self.of_matching(action, &matching)
+    }
+
+    /// Of the patterns that match, the longest decides, then the strictest.
+    pub(crate) fn of_matching<'p>(
+        &self,
+        action: Action,
+        matching: &[&'p Pattern],
+    ) -> Option<Opinion<'p>> {
+        let first = *matching.first()?;
+        // A pattern that is the subject itself names it, even beside a longer one that also allows it.
+        let exact = matching
+            .iter()
+            .any(|pattern| pattern.glob.is_literal() && pattern.terms.effect == Effect::Allow);
+        let reach = reach(exact || first.terms.interpreter);
+        let effect = first.terms.effect.as_str();
+        let reason = format!("the longest pattern that matches, {}, says {effect}", first.text);
+        Some(first.opinion(action, reason, reach))
+    }
+
+    /// A flat rule says its effect. Of a pattern map the longest match decides, then the strictest; `*` is
+    /// only the fallback; without it a subject that nothing matches is denied, and no subject at all asks.
+    /// Nothing when no rule names the action.
+    pub(crate) fn opinion<'p>(
+        &'p self,
+        action: Action,
+        subject: Option<&str>,
+        matching: &[&'p Pattern],
+    ) -> Option<Opinion<'p>> {
+        let whole = |effect: Effect, reason: String| Opinion {
+            effect,
+            rule: format!("permissions.{action}"),
+            reason,
+            justification: None,
+            approvers: None,
+            reach: Reach::Named,
+        };
+        let fallback = match self.rules.get(&action)? {
+            Rule::Flat { effect, at: _ } => {
+                let reason = format!("{action} is {} for every subject", effect.as_str());
+                return Some(whole(*effect, reason));
+            }
+            Rule::Patterns { fallback, .. } => fallback,
+        };
+        let decided = self.of_matching(action, matching);
+        Some(decided.unwrap_or_else(|| match (fallback, subject) {
+            (Some(fallback), _) => {
+                let effect = fallback.terms.effect.as_str();
+                let reason = format!("no pattern matches and the fallback says {effect}");
+                fallback.opinion(action, reason, reach(fallback.terms.interpreter))
+            }
+            (None, Some(_)) => whole(
+                Effect::Deny,
+                format!("{action} has patterns, none matches and there is no fallback"),
+            ),
+            (None, None) => whole(
+                Effect::Ask,
+                format!("{action} has patterns, no fallback, and there is no subject to match"),
+            ),
+        }))
+    }
+}
+
+fn reach(named: bool) -> Reach {
+    if named { Reach::Named } else { Reach::Wildcard }
 }

@@ -1,39 +1,42 @@
 //! The manifest itself: which keys it may have, what they must hold, and what it then says.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
-use event::{Digest, Effect};
+use event::Digest;
 
-use crate::execution::{Execution, optional};
+use crate::action::Action;
+use crate::allowed;
+use crate::ballot::{Ballot, Side};
+use crate::decision::{Decision, Layer};
+use crate::evaluate::Evaluator;
+use crate::execution::{Execution, Mode, optional};
 use crate::fault::Faults;
-use crate::fields::{Field, Reader, nearest};
-use crate::glob;
-use crate::policy::{Action, Policy, Rule};
-use crate::tree::{self, Place, Value};
+use crate::fields::{Field, Reader};
+use crate::policy::Policy;
+use crate::policy_test::{self, PolicyTest};
+use crate::protected::Protected;
+use crate::tree::Node;
+use crate::{rules, source};
 
-const MAX_BYTES: usize = 256 * 1024;
-const MAX_PATTERN: usize = 1_024;
+const REQUIRED: &str = "id, title, goal, acceptance, allowed_paths and permissions";
 const MAX_MODELS: usize = 128;
 const MAX_MODEL_BYTES: usize = 256;
-/// Names that are kept for later: a manifest may have rules for them, and no tool uses them.
-const RESERVED: [&str; 4] = ["git.push", "git.branch", "git.diff", "workspace.path_scope"];
-const KEYS: [&str; 11] = [
+pub(crate) const MANIFEST_KEYS: [&str; 14] = [
     "id",
     "title",
     "goal",
     "acceptance",
     "allowed_paths",
     "permissions",
+    "hard_deny",
+    "approvers",
+    "tests",
     "budget",
     "delivery",
     "execution",
     "interaction",
     "models",
 ];
-const EFFECTS: [(&str, Effect); 3] =
-    [("allow", Effect::Allow), ("ask", Effect::Ask), ("deny", Effect::Deny)];
-
 /// A reviewed task file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Manifest {
@@ -47,6 +50,8 @@ pub struct Manifest {
     pub budget: Budget,
     pub delivery: Delivery,
     pub policy: Policy,
+    /// Examples of the rules; they hold.
+    pub tests: Vec<PolicyTest>,
     pub execution: Execution,
     pub interaction: Interaction,
     /// The models a session may use; empty leaves it to the grant.
@@ -88,70 +93,60 @@ pub enum OnDisconnect {
 impl Manifest {
     /// Strict; `file` is only named in faults.
     pub fn parse(bytes: &[u8], file: &str) -> Result<Self, Faults> {
-        let mut reader = Reader::new(file);
-        let manifest = match text(bytes) {
-            Ok(text) => match tree::parse(text) {
-                Ok(tree) => read(&mut reader, &tree, Digest::of(bytes)),
-                Err(tree::NotYaml { place, what }) => {
-                    reader.fault(place, what);
-                    None
-                }
-            },
-            Err((place, what)) => {
-                reader.fault(place, what);
-                None
-            }
-        };
+        let mut reader = Reader::new(file, "the manifest");
+        let manifest = source::tree(&mut reader, bytes, REQUIRED)
+            .and_then(|tree| read(&mut reader, &tree, Digest::of(bytes)));
+        if let Some(manifest) = &manifest {
+            let protected = Protected::default();
+            policy_test::run(&mut reader, &manifest.tests, &manifest.alone(&protected));
+        }
         reader.finish(manifest)
+    }
+
+    /// Judged without ceilings.
+    pub(crate) fn alone<'p>(&'p self, protected: &'p Protected) -> Evaluator<'p> {
+        Evaluator {
+            sides: vec![Side { layer: Layer::Manifest, policy: &self.policy }],
+            manifest: Some(self),
+            protected,
+            digest: self.digest,
+        }
+    }
+
+    /// The file's own rules and nothing else: no ceiling and no built-in rule. What may happen is
+    /// [`crate::Rulebook`]'s to say.
+    pub fn decide(&self, action: Action, subject: Option<&str>) -> Decision {
+        let sides = [Side { layer: Layer::Manifest, policy: &self.policy }];
+        let mut ballot = Ballot::new(action, subject, &sides);
+        ballot.rules(subject);
+        self.alone(&Protected::default()).settle(ballot, action, subject)
     }
 
     /// Whether the task may modify this workspace-relative path.
     pub fn may_modify(&self, path: &str) -> bool {
-        is_relative(path)
-            && self.allowed_paths.iter().any(|pattern| {
-                glob::matches(pattern, path)
-                    || (pattern.ends_with('/') && path.starts_with(pattern))
-            })
+        is_relative(path) && self.allowed_paths.iter().any(|pattern| allowed::covers(pattern, path))
     }
 }
 
-fn text(bytes: &[u8]) -> Result<&str, (Place, String)> {
-    if bytes.len() > MAX_BYTES {
-        return Err((Place::START, format!("larger than {MAX_BYTES} bytes; shorten it")));
-    }
-    let text = std::str::from_utf8(bytes).map_err(|error| {
-        let line = bytes[..error.valid_up_to()].iter().filter(|byte| **byte == b'\n').count();
-        let place = Place { line: line as u64 + 1, column: 1 };
-        (place, "not UTF-8; save the file as UTF-8".to_owned())
-    })?;
-    if text.starts_with('\u{feff}') {
-        let what = "starts with a byte order mark; save the file without it";
-        return Err((Place::START, what.to_owned()));
-    }
-    if text.trim().is_empty() {
-        return Err((
-            Place::START,
-            "empty; write id, title, goal, acceptance, allowed_paths and permissions".to_owned(),
-        ));
-    }
-    Ok(text)
-}
-
-fn read(reader: &mut Reader<'_>, tree: &tree::Node, digest: Digest) -> Option<Manifest> {
-    let table = reader.table("", tree, &KEYS)?;
-    let id = reader.required(&table, "id").and_then(|field| id(reader, &field));
+fn read(reader: &mut Reader<'_>, tree: &Node, digest: Digest) -> Option<Manifest> {
+    let table = reader.table("", tree, &MANIFEST_KEYS)?;
+    let id = reader.required(&table, "id").and_then(|field| rules::kebab(reader, &field));
     let title = reader.required(&table, "title").and_then(|field| reader.text(&field));
     let goal = reader.required(&table, "goal").and_then(|field| reader.text(&field));
     let acceptance =
         reader.required(&table, "acceptance").and_then(|field| reader.some_texts(&field));
-    let allowed_paths =
-        reader.required(&table, "allowed_paths").and_then(|field| allowed_paths(reader, &field));
-    let policy = reader.required(&table, "permissions").and_then(|field| policy(reader, &field));
+    let permissions = reader.required(&table, "permissions");
+    let policy = rules::policy(reader, &table).filter(|_| permissions.is_some());
+    let tests = optional(&table, "tests", Vec::new(), |field| policy_test::read(reader, field));
     let budget = optional(&table, "budget", Budget::default(), |field| budget(reader, field));
     let delivery =
         optional(&table, "delivery", Delivery::PullRequest, |field| delivery(reader, field));
     let execution =
         optional(&table, "execution", Execution::none(), |field| Execution::read(reader, field));
+    let mode = execution.as_ref().map_or(Mode::Snapshot, |execution| execution.mode);
+    let allowed_paths = reader
+        .required(&table, "allowed_paths")
+        .and_then(|field| allowed_paths(reader, &field, mode));
     let interaction =
         optional(&table, "interaction", Interaction::default(), |field| interaction(reader, field));
     let models = optional(&table, "models", Vec::new(), |field| models(reader, field));
@@ -164,6 +159,7 @@ fn read(reader: &mut Reader<'_>, tree: &tree::Node, digest: Digest) -> Option<Ma
         budget: budget?,
         delivery: delivery?,
         policy: policy?,
+        tests: tests?,
         execution: execution?,
         interaction: interaction?,
         models: models?,
@@ -171,37 +167,12 @@ fn read(reader: &mut Reader<'_>, tree: &tree::Node, digest: Digest) -> Option<Ma
     })
 }
 
-fn id(reader: &mut Reader<'_>, field: &Field<'_>) -> Option<String> {
-    let text = reader.text(field)?;
-    let kebab = text.len() <= 128
-        && text.split('-').all(|word| {
-            !word.is_empty() && word.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit())
-        });
-    if !kebab {
-        reader.fault(
-            field.node.place,
-            format!("{} must be words of a-z and 0-9 joined by single hyphens", field.path),
-        );
-        return None;
-    }
-    Some(text)
-}
-
-fn allowed_paths(reader: &mut Reader<'_>, field: &Field<'_>) -> Option<Vec<String>> {
+fn allowed_paths(reader: &mut Reader<'_>, field: &Field<'_>, mode: Mode) -> Option<Vec<String>> {
     let paths = reader.some_texts(field)?;
     let items = reader.items(field)?;
     for (item, path) in items.iter().zip(&paths) {
-        // A trailing slash means the directory.
-        if !is_relative(path.strip_suffix('/').unwrap_or(path))
-            || path.chars().count() > MAX_PATTERN
-        {
-            reader.fault(
-                item.node.place,
-                format!(
-                    "{} must be a path or pattern inside the workspace, without . or .. or \\",
-                    item.path
-                ),
-            );
+        if let Err(why) = allowed::check_allowed_path(path, mode) {
+            reader.fault(item.node.place, format!("{} {why}", item.path));
         }
     }
     Some(paths)
@@ -212,63 +183,6 @@ fn is_relative(path: &str) -> bool {
     !path.contains('\\')
         && !path.chars().any(char::is_control)
         && path.split('/').all(|segment| !matches!(segment, "" | "." | ".."))
-}
-
-fn policy(reader: &mut Reader<'_>, field: &Field<'_>) -> Option<Policy> {
-    let entries = reader.map(&field.path, field.node)?;
-    let mut rules = BTreeMap::new();
-    for entry in entries {
-        let name = Field { path: format!("{}.{}", field.path, entry.key), node: &entry.value };
-        let rule = rule(reader, &name);
-        match Action::ALL.into_iter().find(|action| action.as_str() == entry.key) {
-            Some(action) => {
-                if let Some(rule) = rule {
-                    rules.insert(action, rule);
-                }
-            }
-            None if RESERVED.contains(&entry.key.as_str()) => {}
-            None => {
-                let known: Vec<_> =
-                    Action::ALL.into_iter().map(Action::as_str).chain(RESERVED).collect();
-                let advice = match nearest(&entry.key, &known) {
-                    Some(name) => format!("did you mean {name}?"),
-                    None => format!("known actions: {}", known.join(", ")),
-                };
-                reader.fault(entry.place, format!("unknown action {}; {advice}", entry.key));
-            }
-        }
-    }
-    Some(Policy::new(rules))
-}
-
-fn rule(reader: &mut Reader<'_>, field: &Field<'_>) -> Option<Rule> {
-    let Value::Map(entries) = &field.node.value else {
-        return reader.one_of(field, &EFFECTS).map(Rule::Flat);
-    };
-    let mut patterns = Vec::new();
-    for entry in entries {
-        let name = Field { path: format!("{}[{}]", field.path, entry.key), node: &entry.value };
-        let fits = !entry.key.is_empty()
-            && entry.key.chars().count() <= MAX_PATTERN
-            && !entry.key.chars().any(char::is_control);
-        if !fits {
-            reader.fault(
-                entry.place,
-                format!("{} is no pattern; use 1 to {MAX_PATTERN} printable characters", name.path),
-            );
-        }
-        if let Some(effect) = reader.one_of(&name, &EFFECTS) {
-            patterns.push((entry.key.clone(), effect));
-        }
-    }
-    if entries.is_empty() {
-        reader.fault(
-            field.node.place,
-            format!("{} has no pattern; write allow, ask or deny, or add patterns", field.path),
-        );
-        return None;
-    }
-    Some(Rule::patterns(patterns))
 }
 
 fn budget(reader: &mut Reader<'_>, field: &Field<'_>) -> Option<Budget> {

@@ -2,15 +2,15 @@
 use std::collections::BTreeMap;
 
 use event::Effect::{self, Allow, Ask, Deny};
-use manifest::{Action, Decision, Manifest, Policy};
+use manifest::{Action, Decision, Layer, Manifest, Matched, Requirement};
 use proptest::prelude::*;
 
 /// A manifest whose permissions are these lines.
-fn policy(permissions: &str) -> Policy {
+fn policy(permissions: &str) -> Manifest {
     let text = format!(
         "id: a\ntitle: a\ngoal: a\nacceptance: [a]\nallowed_paths: [a]\npermissions:\n{permissions}\n"
     );
-    Manifest::parse(text.as_bytes(), "a.yaml").unwrap().policy
+    Manifest::parse(text.as_bytes(), "a.yaml").unwrap()
 }
 
 fn short(decision: &Decision) -> (Effect, &str) {
@@ -26,8 +26,13 @@ fn an_action_without_a_rule_asks() {
             action: Action::FsWrite,
             subject: Some("a".into()),
             effect: Ask,
+            layer: Layer::Manifest,
             rule: "default".into(),
             reason: "no rule names fs.write".into(),
+            justification: None,
+            matching: vec![Matched { layer: Layer::Manifest, rule: "default".into(), effect: Ask }],
+            approvers: Some(Requirement::default()),
+            manifest: policy.digest,
         }
     );
 }
@@ -145,7 +150,7 @@ fn rules() -> impl Strategy<Value = Option<Rules>> {
 }
 
 /// The lines of a manifest, the patterns in the order of `shuffle`.
-fn written(rules: Option<&Rules>, shuffle: usize) -> Policy {
+fn written(rules: Option<&Rules>, shuffle: usize) -> Manifest {
     let lines = match rules {
         None => "  fs.list: deny".to_owned(),
         Some(Rules::Flat(effect)) => format!("  fs.read: {}", effect.as_str()),
@@ -172,7 +177,7 @@ proptest! {
         let decision = written(rules.as_ref(), 0).decide(Action::FsRead, subject.as_deref());
         prop_assert_eq!(decision.effect, naive(rules.as_ref(), subject.as_deref()));
         let other = written(rules.as_ref(), shuffle).decide(Action::FsRead, subject.as_deref());
-        prop_assert_eq!(other, decision);
+        prop_assert_eq!(Decision { manifest: decision.manifest, ..other }, decision);
     }
 
     #[test]

@@ -84,6 +84,7 @@ fn a_manifest_of_the_first_seed_has_the_careful_defaults() {
         budget: Budget::default(),
         delivery: Delivery::PullRequest,
         policy: manifest.policy.clone(),
+        tests: vec![],
         execution: Execution {
             backend: Backend::None,
             mode: Mode::Snapshot,
@@ -117,6 +118,7 @@ fn every_key_is_read() {
         },
         delivery: Delivery::Artifact,
         policy: manifest.policy.clone(),
+        tests: vec![],
         execution: Execution {
             backend: Backend::Oci,
             mode: Mode::Mount,
@@ -144,8 +146,8 @@ fn every_key_is_read() {
         digest: Digest::of(FULL.as_bytes()),
     };
     assert_eq!(manifest, expected);
-    assert_eq!(manifest.policy.decide(Action::FsRead, Some(".env")).effect, Effect::Deny);
-    assert_eq!(manifest.policy.decide(Action::McpCall, None).effect, Effect::Deny);
+    assert_eq!(manifest.decide(Action::FsRead, Some(".env")).effect, Effect::Deny);
+    assert_eq!(manifest.decide(Action::McpCall, None).effect, Effect::Deny);
 }
 
 #[test]

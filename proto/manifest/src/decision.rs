@@ -1,0 +1,96 @@
+//! What is decided about one action on one subject, and everything that had a say in it. Plain values.
+
+use event::{Digest, Effect};
+use serde::Serialize;
+
+use crate::action::Action;
+use crate::requirement::Requirement;
+
+/// Who says so. The strictest layer decides; none widens what another narrows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Layer {
+    Organisation,
+    Tenant,
+    Manifest,
+    /// Built in: bad subjects, `.git`, `allowed_paths`, protected paths, interpreters.
+    System,
+}
+
+impl Layer {
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Organisation => "organisation",
+            Self::Tenant => "tenant",
+            Self::Manifest => "manifest",
+            Self::System => "system",
+        }
+    }
+}
+
+/// The rules of [`Layer::System`], by the names they have in decisions.
+pub mod system {
+    /// The subject is no path inside the workspace.
+    pub const PATH: &str = "path";
+    /// The subject is no `host:port` by name.
+    pub const HOST: &str = "host";
+    /// The subject of a command is not what an argv looks like.
+    pub const ARGV: &str = "argv";
+    /// `.git`, in any spelling.
+    pub const GIT_DIRECTORY: &str = "git_directory";
+    /// Outside of what the task may modify.
+    pub const ALLOWED_PATHS: &str = "allowed_paths";
+    /// What tools run or obey on their own.
+    pub const PROTECTED_PATHS: &str = "protected_paths";
+    /// A shell, interpreter or wrapper behind a wildcard.
+    pub const INTERPRETER: &str = "interpreter";
+    /// A script that cannot be taken apart.
+    pub const UNPARSABLE: &str = "unparsable";
+    /// Layers ask for roles that nobody has together.
+    pub const APPROVERS: &str = "approvers";
+}
+
+/// A rule that matches, whether or not it decides.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+pub struct Matched {
+    pub layer: Layer,
+    pub rule: String,
+    pub effect: Effect,
+}
+
+/// What holds for one action on one subject, and where that is written.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Decision {
+    pub action: Action,
+    /// In its one normal form; as it was given when it has none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub subject: Option<String>,
+    pub effect: Effect,
+    pub layer: Layer,
+    /// The rule's id, or its place such as `permissions.fs.write[src/**]`; `default` when no rule names the
+    /// action; one of [`system`].
+    pub rule: String,
+    /// For people.
+    pub reason: String,
+    /// The rule's author's own words.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub justification: Option<String>,
+    /// Every rule that matches, of all layers: strictest first, then by layer, then by rule.
+    pub matching: Vec<Matched>,
+    /// Who must answer: present exactly when the effect is ask.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub approvers: Option<Requirement>,
+    /// The manifest's digest; a ceiling's own where only that is judged.
+    pub manifest: Digest,
+}
+
+impl Decision {
+    /// The strictest of several; the first of equals.
+    pub fn strictest(decisions: impl IntoIterator<Item = Self>) -> Option<Self> {
+        decisions.into_iter().reduce(
+            |strictest, next| {
+                if next.effect > strictest.effect { next } else { strictest }
+            },
+        )
+    }
+}

@@ -1,0 +1,112 @@
+//! Which paths need an ask of their own whatever the rules allow, and which are never written. The list is
+//! the built-in one or an administrator's; a manifest has no say.
+
+mod builtin;
+
+use crate::ceiling::Ceiling;
+use crate::glob::Glob;
+use crate::names::{fold, is_git};
+use crate::path::WorkPath;
+
+/// The protected paths in force.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Protected {
+    builtin: bool,
+    patterns: Vec<Glob>,
+}
+
+impl Default for Protected {
+    fn default() -> Self {
+        Self { builtin: true, patterns: Vec::new() }
+    }
+}
+
+impl Protected {
+    /// The outermost list that is given replaces the built-in one; a tenant's adds to its organisation's.
+    pub(crate) fn under(organisation: Option<&Ceiling>, tenant: Option<&Ceiling>) -> Self {
+        let listed = |ceiling: Option<&Ceiling>| ceiling?.protected_paths.clone();
+        let lists: Vec<_> = [listed(organisation), listed(tenant)].into_iter().flatten().collect();
+        Self {
+            builtin: lists.is_empty(),
+            patterns: lists.iter().flatten().map(|text| Glob::new(&fold(text))).collect(),
+        }
+    }
+
+    pub fn covers(&self, path: &WorkPath) -> bool {
+        if self.builtin && builtin::covers(path.segments()) {
+            return true;
+        }
+        if self.patterns.is_empty() {
+            return false;
+        }
+        let folded = fold(path.as_str());
+        self.patterns
+            .iter()
+            .any(|pattern| pattern.matches(&folded) || pattern.matches(&format!("{folded}/")))
+    }
+}
+
+/// Whether the built-in list covers it.
+pub fn is_protected(path: &WorkPath) -> bool {
+    builtin::covers(path.segments())
+}
+
+/// Whether some segment of it is `.git`, in any spelling.
+pub fn is_git_directory(path: &WorkPath) -> bool {
+    path.segments().any(is_git)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{is_git_directory, is_protected};
+    use crate::path::WorkPath;
+
+    fn path(text: &str) -> WorkPath {
+        WorkPath::parse(text).unwrap()
+    }
+
+    #[test]
+    fn what_runs_or_is_obeyed_on_its_own_is_protected() {
+        for text in [
+            ".github/workflows/x.yml",
+            ".GitHub/workflows/x.yml",
+            "sub/.vscode/tasks.json",
+            ".envrc",
+            "AGENTS.md",
+            "docs/agents.md",
+            "CLAUDE.md",
+            ".gitattributes",
+            ".gitattributes.",
+            ".g\u{200c}itattributes",
+            "Make\u{fb01}le",
+            "ma\u{212a}efile",
+            "\u{ff2d}akefile",
+            "build.rs",
+            "Cargo.toml",
+            "package.json",
+            "vite.config.ts",
+            "conftest.py",
+            "Dockerfile.dev",
+            "app/app.csproj",
+            "tasks/fix.yaml",
+            ".harness/policy.toml",
+        ] {
+            assert!(is_protected(&path(text)), "{text}");
+        }
+        for text in
+            ["app.txt", "src/main.rs", "README.md", "docs/guide.md", "data/tasks.csv", "a.js", "."]
+        {
+            assert!(!is_protected(&path(text)), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_git_directory_is_found_at_any_depth() {
+        for text in [".git", ".git/config", "sub/.GIT/hooks/x", "a/git~1/b", "a/.git./b"] {
+            assert!(is_git_directory(&path(text)), "{text}");
+        }
+        for text in ["git", ".gitignore", "a/.github/b", "src/git.rs"] {
+            assert!(!is_git_directory(&path(text)), "{text}");
+        }
+    }
+}
