@@ -8,9 +8,13 @@ use std::time::Duration;
 
 use transport::{Args, Endpoint, Validate};
 
+const PURGE_HELP: &str = "A stop leaves the private copies of open runs where they are, mounted, for the \
+next start. To end them all while the service does not run: harness-sandbox-svc --purge --state-dir DIR \
+[--engine-socket PATH]";
+
 /// Workspaces, environments, containers and patches.
 #[derive(Clone, Debug, clap::Parser)]
-#[command(name = "harness-sandbox-svc", version)]
+#[command(name = "harness-sandbox-svc", version, after_help = PURGE_HELP)]
 pub struct Config {
     #[command(flatten)]
     pub transport: Args,
@@ -74,6 +78,11 @@ pub struct Config {
     /// Most bytes in a command's /tmp
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     pub max_tmp_bytes: u64,
+
+    /// How long a private copy is kept after its session's grant has run out; until then a renewed grant
+    /// finds it
+    #[arg(long, value_name = "DURATION", default_value = "7d", value_parser = transport::config::duration)]
+    pub keep_expired: Duration,
 
     /// Where to die, for tests of recovery
     #[cfg(debug_assertions)]

@@ -1,5 +1,10 @@
 //! One command in one container, from its admission to the proof that nothing of it is left. Every step is
 //! written down before it is taken, so that another process can go on from there.
+//!
+//! The clock of a command is this process's. A stop ends commands first; after a kill a container runs on
+//! until the next start, or `--purge`, collects it. Nothing inside can carry the limit: the image's programs
+//! are not ours, an own first process would share its user with the command, and limits of the kernel count
+//! processor time of one process and not hours.
 
 mod settle;
 mod watch;

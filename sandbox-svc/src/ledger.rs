@@ -52,6 +52,8 @@ impl Ledger {
         let mut pause = FIRST_PAUSE;
         let mut reached = false;
         loop {
+            // Judged before the sending, so that what the last call wrote is sent.
+            let over = stop.is_cancelled() && !busy();
             // A ledger that starts after this service is asked for until it answers.
             if !reached {
                 reached = self.channel.probe(APPEND_LIMIT).await.is_ok();
@@ -59,7 +61,7 @@ impl Ledger {
             }
             reached &= !self.send_all().await;
             pause = if reached { FIRST_PAUSE } else { (pause * 2).min(LONGEST_PAUSE) };
-            if stop.is_cancelled() && !busy() {
+            if over {
                 return;
             }
             tokio::select! {

@@ -43,9 +43,13 @@ enum End {
 }
 
 impl Live {
-    pub(crate) fn new(permit: Option<OwnedSemaphorePermit>) -> Arc<Self> {
+    /// A stop of the service cancels it as a person would: nothing may run while nobody watches its clock.
+    pub(crate) fn new(
+        permit: Option<OwnedSemaphorePermit>,
+        stopping: &CancellationToken,
+    ) -> Arc<Self> {
         let inner = Mutex::new(Inner { permit, ..Inner::default() });
-        Arc::new(Self { inner, changed: watch::Sender::new(0), cancel: CancellationToken::new() })
+        Arc::new(Self { inner, changed: watch::Sender::new(0), cancel: stopping.child_token() })
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {

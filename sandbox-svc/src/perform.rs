@@ -264,7 +264,7 @@ impl Sandbox {
                 .is_ok_and(|plan| plan.effect_class == EffectClass::Pure);
             let permit = environment.filter(|_| !pure).and_then(|open| open.occupy());
             warn!(call = %row.plan.call, "a call of an earlier process goes on");
-            self.begin(row.plan.call, Live::new(permit), None);
+            self.begin(row.plan.call, Live::new(permit, &self.stopping), None);
         }
         Ok(())
     }

@@ -1,10 +1,11 @@
-//! At the start and every half minute: calls without a proven end are tried again, and what is ours and
-//! belongs to nothing that lives is removed. Nothing is ours by name; foreign containers are never touched.
+//! At the start and every half minute: calls without a proven end are tried again, copies whose grant ran
+//! out long ago are closed, and what is ours and belongs to nothing that lives is removed. Nothing is ours by name; foreign containers are never touched.
 
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use event::id::SessionId;
 use tokio::time::MissedTickBehavior;
 use tracing::{info, warn};
 use transport::{CancellationToken, Chain, Readiness};
@@ -13,6 +14,7 @@ use crate::engine::{Docker, Handle};
 use crate::error::Error;
 use crate::exec::{INSTANCE_LABEL, LEASE_LABEL, OWNER, OWNER_LABEL};
 use crate::sandbox::Sandbox;
+use crate::session::now_secs;
 use crate::store::EnvironmentState;
 
 /// The readiness condition.
@@ -20,6 +22,7 @@ pub(crate) const CONDITION: &str = "engine";
 const EVERY: Duration = Duration::from_secs(30);
 /// How soon a call without a proven end is tried again.
 const SOON: Duration = Duration::from_secs(2);
+const AT_THE_END: Duration = Duration::from_millis(200);
 
 impl Sandbox {
     pub(crate) async fn reconcile_forever(
@@ -37,12 +40,20 @@ impl Sandbox {
                     self.told(self.retry_calls().await);
                     continue;
                 }
-                () = stop.cancelled() => return,
+                () = stop.cancelled() => return self.settle_before_the_end().await,
             }
             if let Some(engine) = &self.engine {
                 ready.set(CONDITION, engine.ping().await.is_ok());
             }
             self.told(self.reconcile().await);
+        }
+    }
+
+    /// Every call is canceled by then; each is tried again until its end is proven. The process bounds it.
+    async fn settle_before_the_end(self: &Arc<Self>) {
+        while !self.is_idle() {
+            tokio::time::sleep(AT_THE_END).await;
+            self.told(self.retry_calls().await);
         }
     }
 
@@ -58,15 +69,36 @@ impl Sandbox {
         if let Some(engine) = &self.engine {
             self.remove_stray_containers(engine).await?;
         }
+        self.sweep_environments(now_secs()).await
+    }
+
+    /// Ends what was to be closed, and copies that only a renewed grant could open again when none came for
+    /// long enough.
+    pub(crate) async fn sweep_environments(self: &Arc<Self>, now: u64) -> Result<(), Error> {
         for row in self.store.live_environments().await? {
-            if row.state == EnvironmentState::Closing {
-                match self.remove_closing(row.run).await {
-                    Ok(()) | Err(Error::CleanupUncertain) => (),
-                    Err(error) => return Err(error),
+            let done = match row.state {
+                EnvironmentState::Closing => self.remove_closing(row.run).await,
+                EnvironmentState::Open if self.ran_out(row.session, now).await? => {
+                    info!(run = %row.run, "the session's grant ran out long ago");
+                    self.close(row.session, row.run).await
                 }
+                EnvironmentState::Open
+                | EnvironmentState::Opening
+                | EnvironmentState::Closed
+                | EnvironmentState::Lost => Ok(()),
+            };
+            match done {
+                Ok(()) | Err(Error::CleanupUncertain) => (),
+                Err(error) => return Err(error),
             }
         }
         Ok(())
+    }
+
+    async fn ran_out(&self, session: SessionId, now: u64) -> Result<bool, Error> {
+        let known = self.store.session(session).await?;
+        let kept = self.keep_expired.as_secs();
+        Ok(known.is_some_and(|known| known.grant.exp.saturating_add(kept) <= now))
     }
 
     /// Ours by owner and instance, and of no lease that lives: an answer of the engine was lost.

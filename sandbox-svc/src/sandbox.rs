@@ -3,12 +3,13 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use event::Digest;
 use event::id::{CallId, RunId, SessionId};
 use tokio::sync::{Notify, OwnedMutexGuard};
 use tracing::{info, warn};
-use transport::{Chain, StateDir, TaskTracker};
+use transport::{CancellationToken, Chain, StateDir, TaskTracker};
 use uuid::Uuid;
 
 use crate::engine::Docker;
@@ -33,7 +34,11 @@ pub(crate) struct Sandbox {
     pub(crate) staging: Staging,
     pub(crate) ceilings: Ceilings,
     pub(crate) tracker: TaskTracker,
+    /// Cancelled when the process is asked to stop.
+    pub(crate) stopping: CancellationToken,
     pub(crate) failpoint: Failpoint,
+    /// How long a run's copy outlives its session's grant.
+    pub(crate) keep_expired: Duration,
     /// Names this installation's containers.
     pub(crate) instance: Uuid,
     pub(crate) boot: String,
@@ -58,7 +63,9 @@ pub(crate) struct Parts {
     pub(crate) staging: Staging,
     pub(crate) ceilings: Ceilings,
     pub(crate) tracker: TaskTracker,
+    pub(crate) stopping: CancellationToken,
     pub(crate) failpoint: Failpoint,
+    pub(crate) keep_expired: Duration,
     pub(crate) instance: Uuid,
     pub(crate) boot: String,
     pub(crate) own: Arc<[(u64, u64)]>,
@@ -81,7 +88,9 @@ impl Sandbox {
             staging,
             ceilings,
             tracker,
+            stopping,
             failpoint,
+            keep_expired,
             instance,
             boot,
             own,
@@ -95,7 +104,9 @@ impl Sandbox {
             staging,
             ceilings,
             tracker,
+            stopping,
             failpoint,
+            keep_expired,
             instance,
             boot,
             own,

@@ -56,6 +56,11 @@ impl Staging {
         Ok(staging)
     }
 
+    /// What an earlier process left, without trying anything.
+    pub(crate) fn found(kind: StagingKind, state_dir: &Path) -> Self {
+        Self { kind, root: state_dir.join(ENVIRONMENTS) }
+    }
+
     pub(crate) fn kind(&self) -> StagingKind {
         self.kind
     }
@@ -68,7 +73,12 @@ impl Staging {
     pub(crate) fn strangers(&self, known: &[RunId]) -> io::Result<Vec<Place>> {
         let known: Vec<_> = known.iter().map(|run| self.place(*run, self.kind).root).collect();
         let mut strangers = Vec::new();
-        for entry in fs::read_dir(&self.root)? {
+        let listed = match fs::read_dir(&self.root) {
+            Ok(listed) => listed,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(strangers),
+            Err(error) => return Err(error),
+        };
+        for entry in listed {
             let root = entry?.path();
             if !known.contains(&root) {
                 strangers.push(Place { kind: self.kind, root });

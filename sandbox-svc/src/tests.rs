@@ -12,4 +12,5 @@ mod refusals;
 mod restart;
 mod run;
 mod steps;
+mod stops;
 mod world;

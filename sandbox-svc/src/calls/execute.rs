@@ -114,7 +114,7 @@ impl Sandbox {
             Accepted::No(Refused::Fenced) => Err(Error::FenceStale.into()),
             Accepted::Yes => {
                 self.failpoint.hit("call-accepted").map_err(|_| Error::Stopping)?;
-                let live = Live::new(permit);
+                let live = Live::new(permit, &self.stopping);
                 self.begin(call, live.clone(), Some(planned));
                 Ok(Found::Live(live))
             }

@@ -69,6 +69,8 @@ pub(super) struct World {
 struct Running {
     runtime: Option<Runtime>,
     sandbox: Arc<Sandbox>,
+    context: transport::Context,
+    served: tokio::sync::oneshot::Receiver<()>,
 }
 
 impl Drop for Running {
@@ -226,16 +228,35 @@ impl World {
             .build()
             .unwrap();
         let (tell, told) = tokio::sync::oneshot::channel();
-        let stop = context.shutdown.clone();
+        let (end, served) = tokio::sync::oneshot::channel();
+        let (stop, kept) = (context.shutdown.clone(), context.clone());
         runtime.spawn(async move {
             let bound = crate::bind(config, context).await.unwrap();
             let addr = bound.addrs()[0].1;
             assert!(tell.send((addr, bound.sandbox.clone())).is_ok());
             bound.serve(stop).await.unwrap();
+            // Nobody waits for it in most tests.
+            end.send(()).ok();
         });
         let (addr, sandbox) = told.await.expect("the service starts");
         self.client = client(&self.pki, Service::AgentSvc, addr);
-        self.service = Some(Running { runtime: Some(runtime), sandbox });
+        let context = kept;
+        self.service = Some(Running { runtime: Some(runtime), sandbox, context, served });
+    }
+
+    /// Asked to stop as a signal does, waited for within the drain limit, then gone.
+    pub(super) async fn stop(&mut self) {
+        let mut running = self.service.take().unwrap();
+        running.context.shutdown.cancel();
+        let tracker = running.context.tracker.clone();
+        let ended = async {
+            (&mut running.served).await.unwrap();
+            tracker.close();
+            tracker.wait().await;
+        };
+        tokio::time::timeout(running.context.drain_timeout, ended).await.unwrap();
+        self.service = Some(running);
+        self.kill();
     }
 
     /// Everything of the service stops at once, as a kill would have it.
