@@ -29,6 +29,7 @@ mod tasks;
 mod telemetry;
 mod tls;
 mod trace;
+mod watched;
 
 pub use args::Args;
 pub use chain::Chain;
@@ -44,3 +45,4 @@ pub use state_dir::StateDir;
 pub use status::{Code, Fault, Public, to_status};
 pub use tokio_util::sync::CancellationToken;
 pub use tokio_util::task::TaskTracker;
+pub use watched::{Broken, Watched};
