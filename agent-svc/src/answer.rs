@@ -73,14 +73,23 @@ pub(crate) async fn claim(
     }
 }
 
-/// Settles a claimed allow, and returns through which sequence number that can be read.
+/// What became of a claimed allow whose receipt has come.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Settled {
+    /// The run knows it, through this sequence number.
+    Folded(u64),
+    /// Something else had ended the ask.
+    Lost(Standing),
+}
+
+/// Settles a claimed allow, once.
 pub(crate) async fn resolve(
     runtime: &Runtime,
     session: &Session,
     caller: &Caller,
     permission: PermissionId,
     signed: &Signed,
-) -> Result<u64, Refusal> {
+) -> Result<Settled, Refusal> {
     let asked = asked(runtime, session, permission).await?;
     let receipt = runtime
         .gate
@@ -93,8 +102,8 @@ pub(crate) async fn resolve(
     let key = (session.owner.session, permission);
     let (by, scope, now) = (caller.subject.as_str(), receipt.scope, runtime.clock.millis());
     match runtime.store.resolve(key, by, scope, &bytes, now).await? {
-        Resolved::Allowed => folded(runtime, session, permission).await,
-        Resolved::Lost(_) => Err(Refusal::PermissionResolved),
+        Resolved::Allowed => folded(runtime, session, permission).await.map(Settled::Folded),
+        Resolved::Lost(standing) => Ok(Settled::Lost(standing)),
         Resolved::NotClaimed => Err(Refusal::PermissionNotClaimed),
         Resolved::Unknown => Err(Refusal::PermissionNotFound),
     }

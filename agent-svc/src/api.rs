@@ -17,6 +17,7 @@ use transport::{Chain, Code, Public as _, Service, to_status};
 use crate::answer;
 use crate::create;
 use crate::obo::{About, Access, Caller};
+use crate::patch;
 use crate::refusal::Refusal;
 use crate::run;
 use crate::runtime::Runtime;
@@ -30,6 +31,7 @@ const PROMPT: &str = "/harness.agent.v1.AgentService/Prompt";
 const SUBSCRIBE: &str = "/harness.agent.v1.AgentService/Subscribe";
 const CLAIM_PERMISSION: &str = "/harness.agent.v1.AgentService/ClaimPermission";
 const RESOLVE_PERMISSION: &str = "/harness.agent.v1.AgentService/ResolvePermission";
+const GET_PATCH: &str = "/harness.agent.v1.AgentService/GetPatch";
 const CANCEL: &str = "/harness.agent.v1.AgentService/Cancel";
 const GET_SESSION: &str = "/harness.agent.v1.AgentService/GetSession";
 const LIST_SESSIONS: &str = "/harness.agent.v1.AgentService/ListSessions";
@@ -43,6 +45,7 @@ pub const CALLERS: &[Row] = &[
     Row { method: SUBSCRIBE, callers: GATEWAY },
     Row { method: CLAIM_PERMISSION, callers: GATEWAY },
     Row { method: RESOLVE_PERMISSION, callers: GATEWAY },
+    Row { method: GET_PATCH, callers: GATEWAY },
     Row { method: CANCEL, callers: GATEWAY },
     Row { method: GET_SESSION, callers: GATEWAY },
     Row { method: LIST_SESSIONS, callers: GATEWAY },
@@ -133,10 +136,32 @@ impl Api {
         let receipt = parse::receipt(request.into_inner())?;
         let session = self.session(&caller, session).await?;
         let runtime = Arc::clone(&self.0);
-        let through_seq = self.0.finish(async move {
+        let settled = self.0.finish(async move {
             answer::resolve(&runtime, &session, &caller, permission, &receipt).await
         });
-        Ok(wire::ResolvePermissionResponse { through_seq: through_seq.await? })
+        Ok(show::settled(settled.await?))
+    }
+
+    async fn read_patch(
+        &self,
+        request: Request<wire::GetPatchRequest>,
+    ) -> Result<wire::GetPatchResponse, Refusal> {
+        let wire::GetPatchRequest { session_id, permission_id, offset } = request.get_ref();
+        let (session, permission, offset) =
+            (parse::session(session_id)?, parse::permission(permission_id)?, *offset);
+        let about =
+            About { permission: Some(permission), ..about(GET_PATCH, Access::Read, session) };
+        let caller = self.admit(&request, about)?;
+        let session = self.session(&caller, session).await?;
+        let patch::Page { digest, text, more } =
+            patch::page(&self.0, &session, permission, offset).await?;
+        let end = offset.saturating_add(u64::try_from(text.len()).unwrap_or(u64::MAX));
+        Ok(wire::GetPatchResponse {
+            patch_digest: digest.as_bytes().to_vec(),
+            offset,
+            text,
+            next_offset: more.then_some(end),
+        })
     }
 
     async fn stop(
@@ -259,6 +284,13 @@ impl AgentService for Api {
         request: Request<wire::ResolvePermissionRequest>,
     ) -> Result<Response<wire::ResolvePermissionResponse>, Status> {
         answered(self.resolve(request).await)
+    }
+
+    async fn get_patch(
+        &self,
+        request: Request<wire::GetPatchRequest>,
+    ) -> Result<Response<wire::GetPatchResponse>, Status> {
+        answered(self.read_patch(request).await)
     }
 
     async fn cancel(

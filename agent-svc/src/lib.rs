@@ -15,6 +15,7 @@ mod live;
 mod obo;
 mod outbox;
 mod outcome;
+mod patch;
 mod peers;
 mod permission;
 mod reach;

@@ -38,6 +38,12 @@ pub(crate) enum Refusal {
     Receipt { reason: String, why: String },
     #[error("{executor} refuses the session: {}", fault.message)]
     Executor { executor: &'static str, fault: Fault },
+    #[error("the plan that is asked about names no patch")]
+    PlanWithoutPatch,
+    #[error("sandbox-svc does not show the patch: {}", .0.message)]
+    Patch(Fault),
+    #[error("sandbox-svc shows a patch that cannot be read")]
+    PatchUnreadable,
     #[error("{executor} cannot be reached")]
     ExecutorUnavailable {
         executor: &'static str,
@@ -78,6 +84,8 @@ impl Public for Refusal {
             | Self::PlanDigestMismatch
             | Self::ScopeNotOffered
             | Self::Executor { .. }
+            | Self::PlanWithoutPatch
+            | Self::Patch(_)
             | Self::StreamFrozen
             | Self::SessionDamaged => Code::FailedPrecondition,
             Self::Receipt { .. } => Code::PermissionDenied,
@@ -88,7 +96,7 @@ impl Public for Refusal {
             | Self::AuditUnavailable
             | Self::Stopping
             | Self::Recovering => Code::Unavailable,
-            Self::State(_) | Self::LedgerGap => Code::Internal,
+            Self::State(_) | Self::LedgerGap | Self::PatchUnreadable => Code::Internal,
         }
     }
 
@@ -107,7 +115,9 @@ impl Public for Refusal {
             Self::PermissionNotClaimed => "PERMISSION_NOT_CLAIMED",
             Self::PlanDigestMismatch => "PLAN_DIGEST_MISMATCH",
             Self::ScopeNotOffered => "SCOPE_NOT_OFFERED",
-            Self::Executor { fault, .. } => &fault.reason,
+            Self::Executor { fault, .. } | Self::Patch(fault) => &fault.reason,
+            Self::PlanWithoutPatch => "PLAN_WITHOUT_PATCH",
+            Self::PatchUnreadable => "EXECUTOR_FAILED",
             Self::ExecutorUnavailable { .. } => "EXECUTOR_UNAVAILABLE",
             Self::AuditUnavailable => "AUDIT_UNAVAILABLE",
             Self::StreamFrozen => "STREAM_FROZEN",

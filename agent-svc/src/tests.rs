@@ -8,6 +8,7 @@ mod gateway;
 mod ledger;
 pub(crate) mod mesh;
 mod model;
+mod patches;
 mod presence;
 mod refusals;
 mod restart;

@@ -8,6 +8,7 @@ use event::id::{CallId, PermissionId, ReceiptId, RunId, SessionId};
 use event::{Data, Digest, Executor, PermissionRequested, ReceiptSigned, canon};
 use proto::agent::v1 as wire;
 use proto::agent::v1::claim_permission_response::Result as Claimed;
+use proto::agent::v1::resolve_permission_response::Result as Resolved;
 use receipt::{Payload, Plan, Receipt, Scope, Signed, plan_digest};
 use serde_json::Value;
 use tracing::{error, info};
@@ -31,7 +32,9 @@ const ONCE: u64 = 60 * 60;
 pub(crate) struct Ask {
     pub(crate) permission: PermissionId,
     pub(crate) plan_digest: Digest,
-    session: SessionId,
+    /// The patch that the plan names, where it imports one.
+    pub(crate) patch: Option<Digest>,
+    pub(crate) session: SessionId,
     run: RunId,
     call: CallId,
     action_digest: Digest,
@@ -72,9 +75,19 @@ impl Ask {
             return Err(NotAnAsk::Scope);
         }
         let action_digest = plan.action_digest().map_err(|_| NotAnAsk::Plan)?;
-        let Plan { run, call, executor, scopes, .. } = plan;
-        let permission = requested.permission_id;
-        Ok(Self { permission, plan_digest, session, run, call, action_digest, executor, scopes })
+        let Plan { run, call, executor, scopes, patch, .. } = plan;
+        let (permission, patch) = (requested.permission_id, patch.map(|patch| patch.digest));
+        Ok(Self {
+            permission,
+            plan_digest,
+            patch,
+            session,
+            run,
+            call,
+            action_digest,
+            executor,
+            scopes,
+        })
     }
 }
 
@@ -156,10 +169,15 @@ async fn allow(
         Refusal::Internal
     })?;
     record(&desk.audit, person, ask.session, recorded(&receipt, &signed)?).await?;
-    desk.agent
-        .resolve(person, ask.session, ask.permission, &signed)
-        .await
-        .map_err(|fault| refused("agent-svc", fault))?;
+    let resolved = desk.agent.resolve(person, ask.session, ask.permission, &signed).await;
+    match resolved.map_err(|fault| refused("agent-svc", fault))?.result {
+        Some(Resolved::ThroughSeq(_)) => {}
+        // A cancel ends a claimed allow, too.
+        Some(Resolved::Lost(lost)) => {
+            return Err(Refusal::PermissionResolved(Settled::read(lost)));
+        }
+        None => return Err(Refusal::Internal),
+    }
     info!(session = %ask.session, permission = %ask.permission, decision = "allow", scope = scope.as_str(), receipt = %receipt.id, "ask answered");
     Ok(())
 }

@@ -9,6 +9,7 @@ mod feed;
 mod grant;
 mod manifests;
 mod origin;
+mod patch;
 mod peers;
 mod record;
 mod refusal;

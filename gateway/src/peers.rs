@@ -106,7 +106,7 @@ impl Agent {
         session: SessionId,
         permission: PermissionId,
         receipt: &Signed,
-    ) -> Result<(), Fault> {
+    ) -> Result<wire::ResolvePermissionResponse, Fault> {
         const METHOD: &str = "/harness.agent.v1.AgentService/ResolvePermission";
         let about = About { session: Some(session), permission: Some(permission) };
         self.patience
@@ -117,8 +117,29 @@ impl Agent {
                     receipt: Some(to_wire(receipt.clone())),
                 };
                 let request = self.request(person, METHOD, about, SHORT, message)?;
-                self.client.clone().resolve_permission(request).await?;
-                Ok(())
+                Ok(self.client.clone().resolve_permission(request).await?.into_inner())
+            })
+            .await
+    }
+
+    pub(crate) async fn patch(
+        &self,
+        person: &Person,
+        session: SessionId,
+        permission: PermissionId,
+        offset: u64,
+    ) -> Result<wire::GetPatchResponse, Fault> {
+        const METHOD: &str = "/harness.agent.v1.AgentService/GetPatch";
+        let about = About { session: Some(session), permission: Some(permission) };
+        self.patience
+            .keep(|| async {
+                let message = wire::GetPatchRequest {
+                    session_id: session.to_string(),
+                    permission_id: permission.to_string(),
+                    offset,
+                };
+                let request = self.request(person, METHOD, about, LONG, message)?;
+                Ok(self.client.clone().get_patch(request).await?.into_inner())
             })
             .await
     }

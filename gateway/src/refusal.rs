@@ -28,6 +28,8 @@ pub(crate) enum Refusal {
     PlanMismatch,
     #[error("the plan does not offer this scope; the ask stays open")]
     ScopeNotOffered,
+    #[error("the plan that is asked about names no patch")]
+    NoPatch,
     #[error(transparent)]
     Manifest(manifests::Error),
     #[error("name a model: the manifest lists none")]

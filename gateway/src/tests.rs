@@ -8,6 +8,7 @@ mod discreet;
 mod doors;
 mod events;
 mod mesh;
+mod patches;
 mod sessions;
 mod start;
 mod wire;

@@ -6,7 +6,7 @@ use proto::agent::v1 as wire;
 use proto::common::v1 as common;
 use receipt::{OnDisconnect, Signed};
 
-use crate::answer::Answered;
+use crate::answer::{Answered, Settled};
 use crate::outcome::{Ending, Outcome, Usage};
 use crate::peers;
 use crate::permission::Standing;
@@ -82,6 +82,15 @@ pub(super) fn claimed(answered: Answered) -> wire::ClaimPermissionResponse {
         Answered::Lost(standing) => Result::Lost(lost(standing)),
     };
     wire::ClaimPermissionResponse { result: Some(result) }
+}
+
+pub(super) fn settled(settled: Settled) -> wire::ResolvePermissionResponse {
+    use wire::resolve_permission_response::Result;
+    let result = match settled {
+        Settled::Folded(through_seq) => Result::ThroughSeq(through_seq),
+        Settled::Lost(standing) => Result::Lost(lost(standing)),
+    };
+    wire::ResolvePermissionResponse { result: Some(result) }
 }
 
 /// Who was first, and what they said.

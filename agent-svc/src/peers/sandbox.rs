@@ -95,6 +95,21 @@ impl Sandbox {
         Ok(self.0.clone().get_execution(deadline::request(request, SHORT)).await?.into_inner())
     }
 
+    /// The patch of a run's environment, which must be the one with this digest.
+    pub(crate) async fn patch(
+        &self,
+        by: Owner,
+        run: RunId,
+        patch: Digest,
+    ) -> Result<Streaming<sandbox::GetPatchResponse>, Fault> {
+        let request = sandbox::GetPatchRequest {
+            owner: Some(owner(by)),
+            run_id: run.to_string(),
+            patch_digest: patch.to_string(),
+        };
+        Ok(self.0.clone().get_patch(deadline::request(request, LONG)).await?.into_inner())
+    }
+
     pub(crate) async fn cancel(&self, by: Owner, id: CallId) -> Result<(), Fault> {
         let request = sandbox::CancelRequest { owner: Some(owner(by)), call_id: id.to_string() };
         self.0.clone().cancel(deadline::request(request, SHORT)).await?;

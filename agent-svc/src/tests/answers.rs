@@ -59,8 +59,13 @@ async fn of_two_answers_at_once_exactly_one_wins_a_hundred_times() {
                     (*decision, by.as_str(), *source, *settled),
                     (wire::Decision::Deny, "bob", wire::DenySource::Operator, true)
                 );
-                let refused = alice.resolve(&ask, &alice.receipt(&ask, Scope::Once)).await;
-                assert_eq!(reason(refused).1, "PERMISSION_RESOLVED");
+                let lost = wire::Lost {
+                    decision: wire::Decision::Deny.into(),
+                    by: "bob".to_owned(),
+                    source: wire::DenySource::Operator.into(),
+                    settled: true,
+                };
+                assert_eq!(alice.resolve_late(&ask, Scope::Once).await, lost);
             }
             other => panic!("round {round}: {other:?}"),
         }
@@ -165,11 +170,17 @@ async fn each_kind_of_no_has_its_own_source() {
     {
         let (mut reader, ask) = asked(&mesh, &alice).await;
         assert_eq!(alice.claim(&ask, Choice::Allow(Scope::Once)).await, Ok(Claimed::Won));
-        assert_eq!(alice.cancel(ask.session).await, Ok(true), "cancel ends a claimed allow too");
+        let bob = Person::named(&mesh, "bob", Role::Operator);
+        assert_eq!(bob.cancel(ask.session).await, Ok(true), "cancel ends a claimed allow too");
         let told = resolved(&mut reader).await;
-        assert_eq!((told.source, told.by.as_deref()), (Source::Cancel, Some("alice")));
-        let late = alice.resolve(&ask, &alice.receipt(&ask, Scope::Once)).await;
-        assert_eq!(reason(late).1, "PERMISSION_RESOLVED");
+        assert_eq!((told.source, told.by.as_deref()), (Source::Cancel, Some("bob")));
+        let lost = wire::Lost {
+            decision: wire::Decision::Deny.into(),
+            by: "bob".to_owned(),
+            source: wire::DenySource::Cancel.into(),
+            settled: true,
+        };
+        assert_eq!(alice.resolve_late(&ask, Scope::Once).await, lost, "told who ended it, and how");
         let (_, outcome) = reader.rest().await;
         assert!(matches!(outcome.state, Some(wire::outcome::State::Canceled(_))));
     }

@@ -239,7 +239,28 @@ impl Person {
         self.resolve_signed(ask, &self.signer.sign(receipt).unwrap()).await
     }
 
+    /// A receipt that the ask still waits for.
     pub(crate) async fn resolve_signed(&self, ask: &Ask, receipt: &Signed) -> Result<u64, Fault> {
+        match self.settle(ask, receipt).await? {
+            wire::resolve_permission_response::Result::ThroughSeq(seq) => Ok(seq),
+            wire::resolve_permission_response::Result::Lost(lost) => panic!("{lost:?}"),
+        }
+    }
+
+    /// A receipt that comes too late.
+    pub(crate) async fn resolve_late(&self, ask: &Ask, scope: Scope) -> wire::Lost {
+        let receipt = self.signer.sign(&self.receipt(ask, scope)).unwrap();
+        match self.settle(ask, &receipt).await.unwrap() {
+            wire::resolve_permission_response::Result::Lost(lost) => lost,
+            wire::resolve_permission_response::Result::ThroughSeq(seq) => panic!("won at {seq}"),
+        }
+    }
+
+    async fn settle(
+        &self,
+        ask: &Ask,
+        receipt: &Signed,
+    ) -> Result<wire::resolve_permission_response::Result, Fault> {
         let request = wire::ResolvePermissionRequest {
             session_id: ask.session.to_string(),
             permission_id: ask.id.to_string(),
@@ -248,13 +269,29 @@ impl Person {
         let obo = self.obo("ResolvePermission", Some(ask.session), Some(ask.id));
         let request = self.with(request, &obo);
         let answer = within("resolve", self.client.clone().resolve_permission(request)).await?;
-        Ok(answer.into_inner().through_seq)
+        Ok(answer.into_inner().result.unwrap())
     }
 
     /// Claims and resolves, as the gateway does for a yes.
     pub(crate) async fn allow(&self, ask: &Ask, scope: Scope) -> u64 {
         assert_eq!(self.claim(ask, Choice::Allow(scope)).await, Ok(Claimed::Won));
         self.resolve(ask, &self.receipt(ask, scope)).await.unwrap()
+    }
+
+    pub(crate) async fn patch(
+        &self,
+        ask: &Ask,
+        offset: u64,
+    ) -> Result<wire::GetPatchResponse, Fault> {
+        let request = wire::GetPatchRequest {
+            session_id: ask.session.to_string(),
+            permission_id: ask.id.to_string(),
+            offset,
+        };
+        let obo = self.obo("GetPatch", Some(ask.session), Some(ask.id));
+        let answer =
+            within("patch", self.client.clone().get_patch(self.with(request, &obo))).await?;
+        Ok(answer.into_inner())
     }
 
     pub(crate) async fn cancel(&self, session: SessionId) -> Result<bool, Fault> {

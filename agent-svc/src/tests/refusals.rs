@@ -26,6 +26,7 @@ fn calls(session: SessionId) -> Vec<Call> {
         about("Subscribe", false),
         Call { permission, ..about("ClaimPermission", true) },
         Call { permission, ..about("ResolvePermission", true) },
+        Call { permission, ..about("GetPatch", false) },
         about("Cancel", true),
         about("GetSession", false),
         Call { session: None, ..about("ListSessions", false) },
@@ -82,6 +83,10 @@ async fn send(client: &Client, call: &Call, signed: Option<&Signed>) -> Result<(
             let receipt = Some(proto::common::v1::Signed::default());
             let message = wire::ResolvePermissionRequest { session_id, permission_id, receipt };
             client.resolve_permission(request(message, signed)).await?;
+        }
+        "GetPatch" => {
+            let message = wire::GetPatchRequest { session_id, permission_id, offset: 0 };
+            client.get_patch(request(message, signed)).await?;
         }
         "Cancel" => {
             client.cancel(request(wire::CancelRequest { session_id }, signed)).await?;
@@ -193,6 +198,10 @@ async fn a_viewer_reads_and_does_nothing_else() {
         if call.acts {
             let refused = (Code::PermissionDenied, "ROLE_NOT_ALLOWED".to_owned());
             assert_eq!(reason(result), refused, "{}", call.method);
+        } else if call.method == "GetPatch" {
+            // Let in, and there is no such ask.
+            let unknown = (Code::NotFound, "PERMISSION_NOT_FOUND".to_owned());
+            assert_eq!(reason(result), unknown);
         } else {
             assert_eq!(result, Ok(()), "{}", call.method);
         }

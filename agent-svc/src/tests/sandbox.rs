@@ -1,21 +1,22 @@
 //! A sandbox without containers: it plans by a table, counts what it runs, and remembers how each call ended.
 
+mod made;
+
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use event::id::{CallId, RunId, SessionId};
-use event::{Data, Digest, SandboxNetwork, SandboxStarted, SandboxStatus, SandboxStopped};
+use event::{Data, Digest};
 use proto::common::v1 as common;
 use proto::sandbox::v1 as wire;
 use proto::sandbox::v1::sandbox_service_server::SandboxService;
-use receipt::{
-    Effect, EffectClass, Executor, Grant, Network, Part, Payload as _, Plan, Scope, Signed, Version,
-};
-use serde_json::json;
+use receipt::{Effect, EffectClass, Grant, Payload as _, Plan, Scope, Signed};
 use tokio::sync::{mpsc, watch};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 use transport::{Code, Public, TaskTracker, to_status};
+
+use made::{finished, plan, started};
 
 /// A peer's refusal with its reason.
 #[derive(Debug, thiserror::Error)]
@@ -99,6 +100,10 @@ pub(crate) struct State {
     /// What it makes of a plan before it answers.
     pub(crate) twist: fn(&mut Plan),
     pub(crate) output: Vec<u8>,
+    /// What an import would write, under whatever digest it is asked for.
+    pub(crate) patch: Vec<wire::get_patch_response::Part>,
+    pub(crate) patch_refused: Option<(Code, &'static str)>,
+    pub(crate) patches_asked: Vec<wire::GetPatchRequest>,
 }
 
 impl std::fmt::Debug for State {
@@ -162,6 +167,9 @@ impl Sandbox {
             stubborn: false,
             twist: |_| (),
             output: b"one line\n".to_vec(),
+            patch: Vec::new(),
+            patch_refused: None,
+            patches_asked: Vec::new(),
         };
         Self {
             state: Arc::new(Mutex::new(state)),
@@ -219,85 +227,6 @@ impl Sandbox {
             });
         });
         Execution { runs: 1, attempt, receipt, progress, stop }
-    }
-}
-
-fn started((run_id, call_id): (RunId, CallId), attempt: u32) -> SandboxStarted {
-    SandboxStarted {
-        run_id,
-        call_id,
-        attempt,
-        container_name: format!("harness-{call_id}"),
-        image: "sha256:00".to_owned(),
-        network: SandboxNetwork::None,
-        mounts: Vec::new(),
-    }
-}
-
-fn finished(
-    (run_id, call_id): (RunId, CallId),
-    attempt: u32,
-    canceled: bool,
-    is_container: bool,
-) -> wire::Finished {
-    let stopped = SandboxStopped {
-        run_id,
-        call_id,
-        attempt,
-        container_name: format!("harness-{call_id}"),
-        status: if canceled { SandboxStatus::Canceled } else { SandboxStatus::Completed },
-        exit_code: (!canceled).then_some(0),
-        duration_ms: Some(7),
-    };
-    let outcome = match (canceled, is_container) {
-        (true, _) => wire::finished::Outcome::Canceled(common::Empty {}),
-        (false, true) => wire::finished::Outcome::Exited(wire::Exited { code: 0 }),
-        (false, false) => wire::finished::Outcome::Done(common::Empty {}),
-    };
-    wire::Finished {
-        outcome: Some(outcome),
-        result_json: json!({ "exitCode": 0, "stdout": "one line\n" }).to_string().into_bytes(),
-        stopped_data: if is_container {
-            Data::from(stopped).to_bytes().unwrap()
-        } else {
-            Vec::new()
-        },
-        duration_ms: 7,
-        ..wire::Finished::default()
-    }
-}
-
-fn plan(request: &wire::PlanRequest, shape: &Shape, manifest: Digest) -> Plan {
-    let (owner, call) = (request.owner.as_ref().unwrap(), request.call.as_ref().unwrap());
-    let subject = String::from_utf8(request.arguments.clone()).unwrap();
-    Plan {
-        v: Version::V1,
-        session: SessionId::parse(&owner.session_id).unwrap(),
-        run: RunId::parse(&call.run_id).unwrap(),
-        call: CallId::parse(&call.call_id).unwrap(),
-        tool: request.tool.clone(),
-        action: request.tool.clone(),
-        subject: Some(subject.clone().into()),
-        effect: shape.effect,
-        effect_class: shape.class,
-        executor: Executor::SandboxSvc,
-        scopes: shape.scopes.clone(),
-        manifest,
-        parts: vec![Part {
-            action: request.tool.clone(),
-            subject: Some(subject.into()),
-            effect: shape.effect,
-            rule: format!("permissions.{}", request.tool),
-        }],
-        network: Network::None,
-        argv: None,
-        cwd: None,
-        env: None,
-        image: None,
-        limits: None,
-        snapshot: None,
-        workspace: None,
-        patch: None,
     }
 }
 
@@ -478,9 +407,27 @@ impl SandboxService for Sandbox {
 
     async fn get_patch(
         &self,
-        _: Request<wire::GetPatchRequest>,
+        request: Request<wire::GetPatchRequest>,
     ) -> Result<Response<Self::GetPatchStream>, Status> {
-        Err(Status::unimplemented("not played"))
+        let request = request.into_inner();
+        self.fences.check(request.owner.as_ref().unwrap())?;
+        let (parts, refused) = self.with(|state| {
+            state.patches_asked.push(request);
+            (state.patch.clone(), state.patch_refused)
+        });
+        if let Some((code, reason)) = refused {
+            return Err(to_status(&Says(code, reason)));
+        }
+        let (sender, receiver) = mpsc::channel(1);
+        self.tasks.spawn(async move {
+            for part in parts {
+                let part = wire::GetPatchResponse { part: Some(part) };
+                if sender.send(Ok(part)).await.is_err() {
+                    return;
+                }
+            }
+        });
+        Ok(Response::new(ReceiverStream::new(receiver)))
     }
 
     async fn cancel(

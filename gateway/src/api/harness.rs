@@ -256,6 +256,7 @@ impl Connection {
             Call::Prompt(params) => self.prompt(id.clone(), params),
             Call::Respond(params) => self.respond(id.clone(), params, offer),
             Call::Cancel(params) => self.cancel(id.clone(), &params),
+            Call::PatchRead(params) => self.read_patch(id.clone(), &params),
         };
         match refused {
             Ok(()) => Ok(()),

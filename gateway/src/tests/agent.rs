@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use tonic::{Request, Status};
 use transport::{Code, Peer, Public, TaskTracker, to_status};
 
-pub(crate) use make::{plan, requested, sealed};
+pub(crate) use make::{import, plan, requested, sealed};
 
 #[derive(Clone, Debug)]
 pub(crate) struct FakeAgent(Arc<Shared>);
@@ -32,6 +32,10 @@ pub(crate) struct State {
     pub(crate) calls: Vec<(String, Obo)>,
     /// The next calls of a method fail so, one after the other.
     pub(crate) failures: Vec<(&'static str, Failure)>,
+    /// Settles an ask like this after it was claimed and before its receipt comes.
+    pub(crate) overtaken: Option<(String, wire::DenySource)>,
+    /// What an import would write, and how much of it is shown at a time.
+    pub(crate) patch: (String, usize),
     /// Subscriptions that are open now, and whether each speaks for somebody who may answer.
     pub(crate) subscribers: Vec<bool>,
     /// Ends every subscription without an outcome when it changes.
@@ -145,7 +149,18 @@ impl FakeAgent {
     /// Asks about a command.
     pub(crate) fn ask(&self, session: SessionId) -> (PermissionId, Plan) {
         let run = self.state().sessions[&session].run.unwrap_or_else(RunId::new);
-        let (permission, plan) = (PermissionId::new(), plan(session, run));
+        self.ask_for(session, plan(session, run))
+    }
+
+    /// Asks about an import of `text`, which is shown in pages of `page` bytes.
+    pub(crate) fn ask_import(&self, session: SessionId, text: &str, page: usize) -> PermissionId {
+        let run = self.state().sessions[&session].run.unwrap_or_else(RunId::new);
+        self.change(|state| state.patch = (text.to_owned(), page));
+        self.ask_for(session, import(session, run, text)).0
+    }
+
+    fn ask_for(&self, session: SessionId, plan: Plan) -> (PermissionId, Plan) {
+        let permission = PermissionId::new();
         let bytes = sealed(requested(permission, &plan));
         let seq = self.push_bytes(session, bytes);
         let ask = FakeAsk { seq, plan: plan.clone(), standing: Standing::Open };
@@ -153,6 +168,11 @@ impl FakeAgent {
             state.sessions.get_mut(&session).expect("known").asks.insert(permission, ask)
         });
         (permission, plan)
+    }
+
+    /// The next claimed allow loses to this no before its receipt comes.
+    pub(crate) fn overtake(&self, by: &str, source: wire::DenySource) {
+        self.change(|state| state.overtaken = Some((by.to_owned(), source)));
     }
 
     pub(crate) fn settle(&self, session: SessionId, permission: PermissionId, standing: Standing) {

@@ -181,6 +181,21 @@ async fn whoever_comes_second_is_told_who_was_first() {
 }
 
 #[tokio::test]
+async fn an_allow_that_loses_after_its_claim_is_told_to_whom() {
+    let mesh = Mesh::start().await;
+    for (by, source, says) in [
+        ("bob", DenySource::Cancel, "already resolved: denied by bob (cancel)"),
+        ("", DenySource::SessionEnd, "already resolved: denied (session_end)"),
+    ] {
+        let (mut ada, session, permission, _) = asked(&mesh).await;
+        mesh.agent.overtake(by, source);
+        let allow = respond(session, permission, "allow");
+        let late = ada.call(2, "permission/respond", allow).await;
+        assert_eq!(resolved_by(&late), says);
+    }
+}
+
+#[tokio::test]
 async fn without_the_ledger_there_is_no_receipt_and_the_same_answer_may_be_given_again() {
     let mesh = Mesh::start().await;
     let (mut raw, session, permission, _) = asked(&mesh).await;

@@ -4,6 +4,7 @@ mod driver;
 mod endpoint;
 mod error;
 mod open;
+mod patch;
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -15,6 +16,7 @@ use tokio::task::JoinSet;
 
 pub use endpoint::{Bearer, Endpoint, EndpointRefused};
 pub use error::{CallError, Closed, ConnectError};
+pub use patch::PatchText;
 
 use crate::limit::{MAX_PENDING, MAX_QUEUED};
 use crate::method::Method;

@@ -7,6 +7,7 @@ mod limit;
 mod method;
 mod number;
 mod params;
+mod patch;
 mod rpc;
 mod strict;
 mod text;
@@ -24,24 +25,25 @@ pub use answer::{
 };
 pub use code::Code;
 pub use limit::{
-    AGENT_NAME, MAX_CONTENT, MAX_DELIVERY, MAX_FINAL_TEXT, MAX_MESSAGE, MAX_MODELS, MAX_PENDING,
-    MAX_QUEUED, MAX_SESSIONS, PATH, PROTOCOL_VERSION,
+    AGENT_NAME, MAX_CONTENT, MAX_DELIVERY, MAX_FINAL_TEXT, MAX_MESSAGE, MAX_MODELS, MAX_PATCH_TEXT,
+    MAX_PENDING, MAX_QUEUED, MAX_SESSIONS, PATH, PROTOCOL_VERSION,
 };
 pub use method::{
-    Attach, Call, CallRefused, Cancel, Initialize, Malformed, Method, NewSession, Prompt, Respond,
-    SESSION_EVENT,
+    Attach, Call, CallRefused, Cancel, Initialize, Malformed, Method, NewSession, PatchRead,
+    Prompt, Respond, SESSION_EVENT,
 };
 pub use number::{Cursor, OutOfRange, Positive, Seq};
 pub use params::{
     AttachParams, AttachTarget, CancelParams, ClientCapabilities, Decision, InitializeParams,
-    NewParams, OnDisconnect, PromptParams, RespondParams, Scope,
+    NewParams, OnDisconnect, PatchReadParams, PromptParams, RespondParams, Scope,
 };
+pub use patch::{PatchFormat, PatchPage};
 pub use rpc::{
     Failure, Inbound, Refusal, Request, RequestId, SessionEvent, decode_inbound, decode_request,
     encode_event, encode_failure, encode_request, encode_success,
 };
 pub use serde_json::value::RawValue;
 pub use text::{
-    ClientName, Content, FinalText, Id, Length, ModelName, NotKebab, Note, ProtocolVersion, TaskId,
-    Text, Version, WorkspaceName,
+    ClientName, Content, FinalText, Id, Length, ModelName, NotKebab, Note, PatchText,
+    ProtocolVersion, TaskId, Text, Version, WorkspaceName,
 };

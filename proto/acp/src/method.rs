@@ -9,8 +9,10 @@ use crate::answer::{
     AttachAnswer, CancelAnswer, InitializeAnswer, NewAnswer, PromptAnswer, RespondAnswer,
 };
 use crate::params::{
-    AttachParams, CancelParams, InitializeParams, NewParams, PromptParams, RespondParams,
+    AttachParams, CancelParams, InitializeParams, NewParams, PatchReadParams, PromptParams,
+    RespondParams,
 };
+use crate::patch::PatchPage;
 use crate::strict::Object;
 
 /// The one notification, from the gateway to clients.
@@ -45,6 +47,8 @@ method!(Prompt, "session/prompt", PromptParams, PromptAnswer, None);
 method!(Respond, "permission/respond", RespondParams, RespondAnswer);
 method!(Cancel, "session/cancel", CancelParams, CancelAnswer);
 method!(Attach, "session/attach", AttachParams, AttachAnswer);
+// A large copy is read through for each page.
+method!(PatchRead, "patch/read", PatchReadParams, PatchPage, Some(Duration::from_mins(2)));
 
 /// A request whose parameters are what its method asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,6 +59,7 @@ pub enum Call {
     Respond(RespondParams),
     Cancel(CancelParams),
     Attach(AttachParams),
+    PatchRead(PatchReadParams),
 }
 
 /// Why a request is none of the calls.
@@ -97,6 +102,7 @@ impl Call {
             }
             Cancel::NAME => read(params).map(Self::Cancel),
             Attach::NAME if sessions => read(params).map(Self::Attach),
+            PatchRead::NAME if sessions => read(params).map(Self::PatchRead),
             _ => Err(CallRefused::MethodNotFound),
         }
     }
@@ -239,6 +245,18 @@ mod tests {
         assert_eq!(call("session/attach", attach, true), Ok(Call::Attach(expected)));
         invalid("session/attach", r#"{"runId":"r","sessionId":"s"}"#);
         invalid("session/attach", r#"{"afterSeq":1}"#);
+
+        let patch = r#"{"sessionId":"s","permissionId":"p"}"#;
+        assert_eq!(call("patch/read", patch, false), Err(CallRefused::MethodNotFound));
+        let expected =
+            PatchReadParams { session_id: id("s"), permission_id: id("p"), offset: None };
+        assert_eq!(call("patch/read", patch, true), Ok(Call::PatchRead(expected)));
+        for offset in ["-1", "1.0", "null", "9007199254740992", "\"0\""] {
+            let params = format!(r#"{{"sessionId":"s","permissionId":"p","offset":{offset}}}"#);
+            invalid("patch/read", &params);
+        }
+        invalid("patch/read", r#"{"sessionId":"s"}"#);
+        invalid("patch/read", r#"{"sessionId":"s","permissionId":"p","whole":true}"#);
 
         let hold = r#"{"workspace":"w","onDisconnect":"hold"}"#;
         assert!(call("session/new", hold, true).is_ok());

@@ -3,7 +3,7 @@ use event::Digest;
 use event::id::{RunId, SessionId};
 use serde::{Deserialize, Serialize};
 
-use crate::number::{Cursor, Positive};
+use crate::number::{Cursor, Positive, Seq};
 use crate::strict;
 use crate::text::{
     ClientName, Content, Id, ModelName, Note, ProtocolVersion, TaskId, Version, WorkspaceName,
@@ -134,6 +134,21 @@ pub enum Scope {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct CancelParams {
     pub session_id: Id,
+}
+
+/// Only for a client that offered `sessions`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct PatchReadParams {
+    pub session_id: Id,
+    pub permission_id: Id,
+    /// In bytes, where an earlier page ended; absent means the beginning.
+    #[serde(
+        default,
+        deserialize_with = "strict::present",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub offset: Option<Seq>,
 }
 
 /// Only for a client that offered `sessions`.

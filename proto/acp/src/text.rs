@@ -20,6 +20,7 @@ pub type WorkspaceName = Text<1, 4096>;
 pub type ModelName = Text<1, 256>;
 pub type Content = Text<1, { crate::limit::MAX_CONTENT }>;
 pub type Note = Text<0, 4096>;
+pub type PatchText = Text<0, { crate::limit::MAX_PATCH_TEXT }>;
 pub type FinalText = Text<0, { crate::limit::MAX_FINAL_TEXT }>;
 
 /// The text is shorter or longer than its place allows.

@@ -2,7 +2,7 @@
 use acp::{
     AgentCapabilities, AttachParams, AttachTarget, CancelAnswer, CancelParams, ClientCapabilities,
     Code, Cursor, Decision, Failure, InitializeAnswer, InitializeParams, Malformed, NewParams,
-    PromptParams, RequestId, RespondAnswer, RespondParams, Seq,
+    PatchReadParams, PromptParams, RequestId, RespondAnswer, RespondParams, Seq,
 };
 use event::id::{RunId, SessionId};
 use proto::agent::v1 as wire;
@@ -19,6 +19,7 @@ use crate::approval::{self, Answer, Verdict};
 use crate::authn::Person;
 use crate::feed::{self, Opened};
 use crate::grant::{self, Life, Terms};
+use crate::patch;
 use crate::peers::Key;
 use crate::refusal::{Refusal, refused};
 
@@ -217,6 +218,31 @@ impl Connection {
                 Err(fault) => {
                     reply::failure(Some(&id), &reply::refused(&refused("agent-svc", fault)))
                 }
+            })
+        });
+        Ok(())
+    }
+
+    pub(super) fn read_patch(
+        &mut self,
+        id: RequestId,
+        params: &PatchReadParams,
+    ) -> Result<(), Failure> {
+        if !self.person.may_watch() {
+            return Err(reply::refused(&Refusal::Forbidden));
+        }
+        let PatchReadParams { session_id, permission_id, offset } = params;
+        let (_, known) = self.known(session_id.as_str())?;
+        // Only what was shown here: its plan says which patch it must be.
+        let ask = known
+            .ask(permission_id.as_str())
+            .ok_or_else(|| reply::refused(&Refusal::PermissionNotFound))?
+            .clone();
+        let offset = offset.map_or(0, Seq::get);
+        self.start(async move |desk, person| {
+            Done::Reply(match patch::page(&desk, &person, &ask, offset).await {
+                Ok(page) => reply::success(&id, &page),
+                Err(refusal) => reply::failure(Some(&id), &reply::refused(&refusal)),
             })
         });
         Ok(())

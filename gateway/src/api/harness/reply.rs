@@ -81,6 +81,7 @@ pub(super) fn refused(refusal: &Refusal) -> Failure {
         Refusal::PlanMismatch => Code::PlanMismatch,
         Refusal::ScopeNotOffered
         | Refusal::NoModel
+        | Refusal::NoPatch
         | Refusal::ModelNotAllowed
         | Refusal::HoldNotAllowed
         | Refusal::Malformed(_)

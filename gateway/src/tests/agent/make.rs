@@ -1,7 +1,10 @@
 //! Events, asks and plans that are as they should be.
 use event::id::{CallId, EventId, PermissionId, RunId, SessionId};
 use event::{Actor, ActorKind, Data, Digest, Event, PermissionRequested};
-use receipt::{Effect, EffectClass, Executor, Network, Part, Plan, Scope, Version, plan_digest};
+use receipt::{
+    Effect, EffectClass, Executor, Network, Part, Patch, Plan, Scope, Version, plan_digest,
+};
+use serde_json::json;
 use time::OffsetDateTime;
 
 pub(crate) fn sealed(data: impl Into<Data>) -> Vec<u8> {
@@ -62,4 +65,15 @@ pub(crate) fn plan(session: SessionId, run: RunId) -> Plan {
         workspace: None,
         patch: None,
     }
+}
+
+/// Of a patch whose digest is that of its text.
+pub(crate) fn import(session: SessionId, run: RunId, text: &str) -> Plan {
+    let patch = json!({
+        "digest": Digest::of(text.as_bytes()), "totals": { "entries": 1, "bytes": 1 },
+        "protected": [], "deletions": [], "entries": [],
+    });
+    let patch: Patch = serde_json::from_value(patch).expect("a patch");
+    let scopes = vec![Scope::Once];
+    Plan { tool: "import_patch".to_owned(), scopes, patch: Some(patch), ..plan(session, run) }
 }

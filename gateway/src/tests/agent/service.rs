@@ -189,6 +189,7 @@ impl AgentService for FakeAgent {
         self.change(|state| {
             let id = find(&session_id, state, &obo)?;
             let permission = PermissionId::parse(&permission_id).expect("an id");
+            let overtaken = state.overtaken.take();
             let ask = state
                 .sessions
                 .get_mut(&id)
@@ -197,9 +198,51 @@ impl AgentService for FakeAgent {
                 .get_mut(&permission)
                 .expect("claimed");
             assert!(matches!(&ask.standing, Standing::Claimed(by) if *by == obo.subject));
-            ask.standing = Standing::Allowed(obo.subject.clone(), Box::new(receipt));
-            Ok(Response::new(wire::ResolvePermissionResponse { through_seq: 0 }))
+            use wire::resolve_permission_response::Result as Resolved;
+            let result = match overtaken {
+                Some((by, source)) => {
+                    ask.standing = Standing::Denied(by.clone(), source);
+                    let decision = wire::Decision::Deny.into();
+                    let source = source.into();
+                    Resolved::Lost(wire::Lost { decision, by, source, settled: true })
+                }
+                None => {
+                    ask.standing = Standing::Allowed(obo.subject.clone(), Box::new(receipt));
+                    Resolved::ThroughSeq(0)
+                }
+            };
+            Ok(Response::new(wire::ResolvePermissionResponse { result: Some(result) }))
         })
+    }
+
+    async fn get_patch(
+        &self,
+        request: Request<wire::GetPatchRequest>,
+    ) -> Result<Response<wire::GetPatchResponse>, Status> {
+        let message = request.get_ref();
+        let obo = self.admit(
+            &request,
+            "GetPatch",
+            Some(&message.session_id),
+            Some(&message.permission_id),
+        )?;
+        let state = self.state();
+        let id = find(&message.session_id, &state, &obo)?;
+        let permission = PermissionId::parse(&message.permission_id).expect("an id");
+        let ask = state.sessions[&id].asks.get(&permission);
+        let ask = ask.ok_or_else(|| failure(Code::NotFound, "PERMISSION_NOT_FOUND"))?;
+        if !matches!(ask.standing, Standing::Open | Standing::Claimed(_)) {
+            return Err(failure(Code::FailedPrecondition, "PERMISSION_RESOLVED"));
+        }
+        let (text, page) = &state.patch;
+        let begin = usize::try_from(message.offset).expect("small");
+        let end = (begin + page).min(text.len());
+        Ok(Response::new(wire::GetPatchResponse {
+            patch_digest: Digest::of(text.as_bytes()).as_bytes().to_vec(),
+            offset: message.offset,
+            text: text[begin..end].to_owned(),
+            next_offset: (end < text.len()).then_some(end as u64),
+        }))
     }
 
     async fn cancel(
