@@ -238,6 +238,8 @@ async fn receipt(
         action: ask.action_digest,
         scope,
         subject: person.subject.clone(),
+        roles: person.roles.iter().copied().collect(),
+        approval: None,
         audience: ask.executor,
         iat,
         exp,

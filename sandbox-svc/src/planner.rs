@@ -9,8 +9,8 @@ use event::Digest;
 use event::id::CallId;
 use manifest::{Action, Decision, Manifest, exec_subject};
 use receipt::{
-    Effect, EffectClass, Executor, Network, Part, PathText, Plan, Scope, Snapshot, Totals, Version,
-    plan_digest,
+    Effect, EffectClass, Executor, Layer, Network, Part, PathText, Plan, Scope, Snapshot, Totals,
+    Version, plan_digest,
 };
 
 use crate::engine::{self, Docker, Image, ImageError};
@@ -142,7 +142,10 @@ impl Planner<'_> {
             scopes: vec![Scope::Once, Scope::Run],
             manifest: self.manifest().digest,
             parts: Vec::new(),
+            policies: Vec::new(),
+            approval: Vec::new(),
             network: Network::None,
+            program: None,
             argv: None,
             cwd: None,
             env: None,
@@ -276,16 +279,21 @@ impl Planner<'_> {
         if decided.len() <= SHOWN_PARTS {
             return decided.into_iter().map(|(_, part)| part).collect();
         }
-        let mut groups: BTreeMap<(std::cmp::Reverse<Effect>, String), u64> = BTreeMap::new();
+        let mut groups: BTreeMap<(std::cmp::Reverse<Effect>, Layer, String), u64> = BTreeMap::new();
         for (_, part) in decided {
-            *groups.entry((std::cmp::Reverse(part.effect), part.rule)).or_default() += 1;
+            let group = (std::cmp::Reverse(part.effect), part.layer, part.rule);
+            *groups.entry(group).or_default() += 1;
         }
-        let grouped = |((effect, rule), count): ((std::cmp::Reverse<Effect>, String), u64)| Part {
-            action: action.as_str().to_owned(),
-            subject: Some(format!("{count} paths").into()),
-            effect: effect.0,
-            rule,
-        };
+        let grouped =
+            |((effect, layer, rule), count): ((std::cmp::Reverse<Effect>, _, _), u64)| Part {
+                action: action.as_str().to_owned(),
+                subject: Some(format!("{count} paths").into()),
+                effect: effect.0,
+                layer,
+                rule,
+                justification: None,
+                matching: Vec::new(),
+            };
         groups.into_iter().map(grouped).collect()
     }
 
@@ -303,6 +311,7 @@ impl Planner<'_> {
             Part { subject: Some(subject_of(path)), ..part(&self.decide(action, &text)) };
         if action == Action::FsWrite && !self.may_modify(path, directory, patch) {
             part.effect = Effect::Deny;
+            part.layer = Layer::System;
             "allowed_paths".clone_into(&mut part.rule);
         }
         part
@@ -336,7 +345,10 @@ fn part(decision: &Decision) -> Part {
         action: decision.action.as_str().to_owned(),
         subject: decision.subject.clone().map(PathText::from),
         effect: decision.effect,
+        layer: Layer::Manifest,
         rule: decision.rule.clone(),
+        justification: None,
+        matching: Vec::new(),
     }
 }
 

@@ -192,6 +192,8 @@ impl Impostor {
             action: plan.action_digest()?,
             scope,
             subject: "suite".to_owned(),
+            roles: [receipt::Role::Operator].into(),
+            approval: None,
             audience: Executor::SandboxSvc,
             iat: now,
             exp: now + 3600,

@@ -229,6 +229,8 @@ impl Person {
             action: ask.plan.action_digest().unwrap(),
             scope,
             subject: self.subject.clone(),
+            roles: [Role::Operator].into(),
+            approval: None,
             audience: ask.plan.executor,
             iat,
             exp: iat + 3600,

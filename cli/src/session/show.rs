@@ -49,6 +49,13 @@ pub fn render(event: &Event) -> Option<String> {
             format!("rule says {} to {}{subject}{rule}", data.effect.as_str(), line(&data.action))
         }
         Data::PermissionRequested(data) => format!("waits for permission {}", data.permission_id),
+        Data::PermissionCounted(data) => format!(
+            "permission {}: {} said yes, {} of {}",
+            data.permission_id,
+            line(&data.by),
+            data.have,
+            data.need
+        ),
         Data::PermissionResolved(data) => {
             let by = data.by.as_deref().map(|by| format!(" by {}", line(by))).unwrap_or_default();
             format!(
@@ -67,6 +74,7 @@ pub fn render(event: &Event) -> Option<String> {
         | Data::MessageDelta(_)
         | Data::GrantIssued(_)
         | Data::ReceiptSigned(_)
+        | Data::ReceiptRevoked(_)
         | Data::CallStarted(_)
         | Data::CallFinished(_)
         | Data::CallRefused(_) => return None,

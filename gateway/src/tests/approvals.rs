@@ -66,6 +66,8 @@ async fn an_allow_is_a_receipt_over_the_plan_that_was_shown() {
         action: plan.action_digest().expect("fits"),
         scope: Scope::Once,
         subject: "ada".to_owned(),
+        roles: [receipt::Role::Operator].into(),
+        approval: None,
         audience: Executor::SandboxSvc,
         iat: receipt.iat,
         exp: receipt.iat + 3600,

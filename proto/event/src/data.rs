@@ -72,9 +72,11 @@ catalogue! {
     "budget.warning" => BudgetWarning,
     "policy.decision" => PolicyDecision,
     "permission.requested" => PermissionRequested,
+    "permission.counted" => PermissionCounted,
     "permission.resolved" => PermissionResolved,
     "grant.issued" => GrantIssued,
     "receipt.signed" => ReceiptSigned,
+    "receipt.revoked" => ReceiptRevoked,
     "call.started" => CallStarted,
     "call.finished" => CallFinished,
     "call.refused" => CallRefused,
@@ -110,9 +112,11 @@ impl Data {
             Self::SessionCreated(data) => Some(data.session_id),
             Self::AgentStarted(data) => Some(data.session_id),
             Self::PermissionRequested(data) => Some(data.session_id),
+            Self::PermissionCounted(data) => Some(data.session_id),
             Self::PermissionResolved(data) => Some(data.session_id),
             Self::GrantIssued(data) => Some(data.session_id),
             Self::ReceiptSigned(data) => Some(data.session_id),
+            Self::ReceiptRevoked(data) => Some(data.session_id),
             Self::Failure(data) => data.session_id,
             _ => None,
         }
@@ -151,6 +155,9 @@ impl Data {
             }
             Self::ToolResult(data) if data.ok && data.error.is_some() => {
                 Some("expected no error beside ok")
+            }
+            Self::PermissionCounted(data) if data.have >= data.need => {
+                Some("expected have to be below need")
             }
             Self::PermissionRequested(data) if !data.plan.is_object() => {
                 Some("expected plan to be an object")

@@ -39,7 +39,7 @@ impl Writer {
 
     const fn kinds(self) -> &'static [&'static str] {
         match self {
-            Self::Gateway => &["grant.issued", "receipt.signed"],
+            Self::Gateway => &["grant.issued", "receipt.signed", "receipt.revoked"],
             Self::AgentSvc => &[
                 "session.created",
                 "agent.started",
@@ -54,6 +54,7 @@ impl Writer {
                 "budget.warning",
                 "policy.decision",
                 "permission.requested",
+                "permission.counted",
                 "permission.resolved",
                 "call.output",
                 "sandbox.started",
@@ -116,7 +117,9 @@ mod tests {
             Writer::ALL.into_iter().filter(|writer| writer.may_write(kind)).collect::<Vec<_>>()
         };
         assert_eq!(writers("receipt.signed"), [Writer::Gateway]);
+        assert_eq!(writers("receipt.revoked"), [Writer::Gateway]);
         assert_eq!(writers("permission.resolved"), [Writer::AgentSvc]);
+        assert_eq!(writers("permission.counted"), [Writer::AgentSvc]);
         assert_eq!(writers("call.started"), [Writer::SandboxSvc, Writer::ModelSvc]);
         assert_eq!(writers("sandbox.started"), [Writer::AgentSvc, Writer::SandboxSvc]);
         assert_eq!(writers("no.such.type"), []);

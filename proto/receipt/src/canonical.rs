@@ -20,6 +20,8 @@ pub enum Malformed {
     Number,
     #[error("the effect is not the strictest of its parts")]
     Effect,
+    #[error("asks for nobody's approval, or spells out what goes without saying")]
+    Requirement,
     #[error("valid for no time, or for longer than its kind allows")]
     Lifetime,
 }

@@ -1,6 +1,6 @@
 //! What every decoder must hold for any bytes: no panic, and what it accepts is what it would write.
 
-use crate::{Grant, Obo, Payload, Plan, Receipt, Signed};
+use crate::{Approval, ApproverKey, Grant, Obo, Payload, Plan, PublicKey, Receipt, Signed};
 
 /// Feeds `bytes` to each decoder.
 ///
@@ -14,6 +14,15 @@ pub fn fuzz_decoders(bytes: &[u8]) {
     if let Ok(signed) = Signed::parse(bytes) {
         assert_eq!(signed.to_bytes().as_deref(), Ok(bytes));
     }
+    if let Ok(approval) = Approval::parse(bytes) {
+        assert_eq!(approval.to_bytes().as_deref(), Ok(bytes));
+    }
+    if let Ok(text) = std::str::from_utf8(bytes)
+        && let Ok(key) = PublicKey::parse(text)
+    {
+        assert_eq!(PublicKey::parse(&key.to_string()), Ok(key));
+    }
+    drop(ApproverKey::from_pem(bytes));
     payload::<Grant>(bytes);
     payload::<Receipt>(bytes);
     payload::<Obo>(bytes);
@@ -38,10 +47,20 @@ mod tests {
         r#""tenant":"default","workspace":"demo"}"#,
     );
 
+    const APPROVAL: &str = concat!(
+        r#"{"action":"sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855","#,
+        r#""call":"0198f000-0000-7000-8000-00000000000a","exp":1900003600,"iat":1900000000,"#,
+        r#""permission":"0198f000-0000-7000-8000-000000000003","#,
+        r#""plan":"sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855","#,
+        r#""run":"0198f000-0000-7000-8000-000000000002","scope":"once","#,
+        r#""session":"0198f000-0000-7000-8000-000000000001","subject":"alice"}"#,
+    );
+
     #[test]
-    fn the_seed_of_the_mutations_is_accepted() {
+    fn the_seeds_of_the_mutations_are_accepted() {
         use crate::Payload as _;
         assert!(crate::Grant::parse(GRANT.as_bytes()).is_ok());
+        assert!(crate::Approval::parse(APPROVAL.as_bytes()).is_ok());
     }
 
     proptest! {
@@ -52,11 +71,12 @@ mod tests {
 
         #[test]
         fn any_damage_to_a_good_payload_is_read_without_a_panic(
+            seed in prop::sample::select(vec![GRANT, APPROVAL]),
             at in 0..GRANT.len(),
             with in prop::collection::vec(any::<u8>(), 0..4),
             cut in 0usize..4,
         ) {
-            let mut bytes = GRANT.as_bytes().to_vec();
+            let mut bytes = seed.as_bytes().to_vec();
             let end = (at + cut).min(bytes.len());
             bytes.splice(at..end, with);
             fuzz_decoders(&bytes);

@@ -8,6 +8,8 @@
 //! }
 //! ```
 
+mod admission;
+mod approval;
 mod canonical;
 #[cfg(any(test, fuzzing))]
 mod fuzz;
@@ -16,12 +18,17 @@ mod path_text;
 mod payload;
 mod plan;
 mod record;
+mod requirement;
 mod signed;
 mod signer;
 mod verifier;
 
-pub use event::{Effect, EffectClass, Executor, Scope};
+pub use event::{Effect, EffectClass, Executor, Layer, Matched, Scope};
 
+pub use admission::{
+    Admission, Approver, Asked, Counted, Fault, Knowledge, MAX_RECEIPTS, Shortfall, Why, admission,
+};
+pub use approval::{Approval, ApproverKey, NotAKey, PublicKey, SignedApproval, Unproven};
 pub use canonical::Malformed;
 #[cfg(any(test, fuzzing))]
 pub use fuzz::fuzz_decoders;
@@ -30,8 +37,10 @@ pub use path_text::PathText;
 pub use payload::{Audience, Grant, Obo, OboId, OnDisconnect, Payload, Receipt, Role};
 pub use plan::{
     FileState, Limits, Network, NotCarried, NotCarriedEntry, Part, Patch, PatchEntry, PatchLink,
-    PatchOp, Plan, PlanTooLarge, Snapshot, Totals, Version, plan_digest, strictest,
+    PatchOp, Plan, PlanTooLarge, Policy, Program, Snapshot, Totals, Version, plan_digest,
+    strictest,
 };
+pub use requirement::{Progress, Requirement, Unfit, meant, progress, unfit};
 pub use signed::{OBO_KEY, Signed};
 pub use signer::{Signer, Unusable};
 pub use verifier::{Invalid, NoTrust, Verified, Verifier};

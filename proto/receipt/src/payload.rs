@@ -1,6 +1,7 @@
 //! What the gateway signs: grants, receipts and on-behalf-of contexts. Their kinds are a closed set, each
 //! with its own signing domain, so that one can never be taken for another.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 use event::id::{CallId, PermissionId, ReceiptId, RunId, SessionId};
@@ -9,11 +10,12 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use crate::approval::SignedApproval;
 use crate::canonical::{self, Malformed};
 
 const MAX_BYTES: usize = 64 * 1024;
 const MINUTE: u64 = 60;
-const HOUR: u64 = 60 * MINUTE;
+pub(crate) const HOUR: u64 = 60 * MINUTE;
 
 /// A signed kind. The certificate is judged at `iat`, so the life after it is bounded: a key whose
 /// certificate has run out cannot sign anything that lasts.
@@ -42,8 +44,12 @@ pub trait Payload: Serialize + DeserializeOwned + sealed::Sealed {
 }
 
 fn lifetime<P: Payload>(payload: &P) -> Result<(), Malformed> {
-    match payload.exp().checked_sub(payload.iat()) {
-        Some(1..) if payload.exp() - payload.iat() <= P::MAX_LIFE => Ok(()),
+    lasts(payload.iat(), payload.exp(), P::MAX_LIFE)
+}
+
+pub(crate) fn lasts(iat: u64, exp: u64, most: u64) -> Result<(), Malformed> {
+    match exp.checked_sub(iat) {
+        Some(life) if (1..=most).contains(&life) => Ok(()),
         Some(_) | None => Err(Malformed::Lifetime),
     }
 }
@@ -94,6 +100,12 @@ pub struct Receipt {
     pub scope: Scope,
     /// Who allowed it.
     pub subject: String,
+    /// That person's roles when it was signed.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub roles: BTreeSet<Role>,
+    /// The person's own signature, where one was given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub approval: Option<SignedApproval>,
     /// The plan's executor.
     pub audience: Executor,
     pub iat: u64,
@@ -170,6 +182,17 @@ pub enum Role {
     Operator,
     Admin,
     Auditor,
+}
+
+impl Role {
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Viewer => "viewer",
+            Self::Operator => "operator",
+            Self::Admin => "admin",
+            Self::Auditor => "auditor",
+        }
+    }
 }
 
 /// Names one on-behalf-of context.

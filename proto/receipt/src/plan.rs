@@ -4,12 +4,13 @@
 use std::collections::BTreeSet;
 
 use event::id::{CallId, RunId, SessionId};
-use event::{Digest, Effect, EffectClass, Executor, Scope};
+use event::{Digest, Effect, EffectClass, Executor, Layer, Matched, Scope};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::canonical::{self, Malformed};
 use crate::path_text::PathText;
+use crate::requirement::Requirement;
 
 const MAX_BYTES: usize = 512 * 1024;
 const MAX_NODES: usize = 8_000;
@@ -39,10 +40,19 @@ pub struct Plan {
     pub scopes: Vec<Scope>,
     /// Digest of the manifest that decided.
     pub manifest: Digest,
+    /// The ceilings in force beside the manifest.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub policies: Vec<Policy>,
     pub parts: Vec<Part>,
+    /// Whose allows an ask needs, each to be met; none listed means one, anybody's.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub approval: Vec<Requirement>,
     pub network: Network,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub argv: Option<Vec<String>>,
+    /// The program that the argument list names, as the image has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub program: Option<Program>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cwd: Option<String>,
     /// Names only; values are the executor's own.
@@ -79,6 +89,9 @@ impl Plan {
         let plan: Self = canonical::decode(bytes, MAX_BYTES)?;
         if plan.effect != strictest(&plan.parts) {
             return Err(Malformed::Effect);
+        }
+        if !plan.approval.iter().all(Requirement::is_meant) {
+            return Err(Malformed::Requirement);
         }
         Ok(plan)
     }
@@ -157,7 +170,24 @@ impl TryFrom<u64> for Version {
     }
 }
 
-/// One decision of the manifest that the plan rests on.
+/// A file of rules above the manifest, by digest.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Policy {
+    pub layer: Layer,
+    pub digest: Digest,
+}
+
+/// A program by its path in the image and, where that is a link, what it comes to.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Program {
+    pub path: PathText,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resolved: Option<PathText>,
+}
+
+/// One decision that the plan rests on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Part {
@@ -165,7 +195,15 @@ pub struct Part {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub subject: Option<PathText>,
     pub effect: Effect,
+    /// Where the rule that decided stands.
+    pub layer: Layer,
     pub rule: String,
+    /// Why the rule is as it is, in its author's words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub justification: Option<String>,
+    /// Every rule with something to say, the strictest first; absent where the deciding one is alone.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub matching: Vec<Matched>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -223,6 +223,8 @@ impl Run<'_> {
             action: call.plan.action_digest().unwrap(),
             scope,
             subject: "ada".to_owned(),
+            roles: [receipt::Role::Operator].into(),
+            approval: None,
             audience: Executor::SandboxSvc,
             iat: now,
             exp: now + 600,

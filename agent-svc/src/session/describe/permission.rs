@@ -27,6 +27,11 @@ impl Draft<'_> {
                 effect: part.effect,
                 reason: None,
                 rule_id: Some(part.rule.clone()),
+                layer: Some(part.layer),
+                justification: part.justification.clone(),
+                matching: part.matching.clone(),
+                manifest_digest: Some(planned.plan.manifest),
+                receipt_id: None,
             };
             self.event(actor(ActorKind::Kernel), decision)?;
         }

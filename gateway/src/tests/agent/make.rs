@@ -39,7 +39,10 @@ pub(crate) fn plan(session: SessionId, run: RunId) -> Plan {
         action: "process.exec".to_owned(),
         subject: Some("cargo test".into()),
         effect: Effect::Ask,
+        layer: receipt::Layer::Manifest,
         rule: "default".to_owned(),
+        justification: None,
+        matching: Vec::new(),
     };
     Plan {
         v: Version::V1,
@@ -55,7 +58,10 @@ pub(crate) fn plan(session: SessionId, run: RunId) -> Plan {
         scopes: vec![Scope::Once, Scope::Run],
         manifest: Digest::of(b"manifest"),
         parts: vec![part],
+        policies: Vec::new(),
+        approval: Vec::new(),
         network: Network::None,
+        program: None,
         argv: Some(vec!["cargo".to_owned(), "test".to_owned()]),
         cwd: None,
         env: None,

@@ -27,6 +27,36 @@ impl Effect {
     }
 }
 
+/// Whose rules say something about an action, the widest reach first. `System` is what no file can turn off.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Layer {
+    Organisation,
+    Tenant,
+    Manifest,
+    System,
+}
+
+impl Layer {
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Organisation => "organisation",
+            Self::Tenant => "tenant",
+            Self::Manifest => "manifest",
+            Self::System => "system",
+        }
+    }
+}
+
+/// A rule that has something to say about an action, whether or not it decided.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Matched {
+    pub layer: Layer,
+    pub rule: String,
+    pub effect: Effect,
+}
+
 /// How far an allow reaches: one call, or the same action for the rest of the run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -91,7 +121,8 @@ impl Source {
     }
 }
 
-/// One per part of a plan, in the plan's order.
+/// One per part of a plan, in the plan's order. `matching` is every rule that had something to say, and absent where that
+/// is the deciding one alone; `receipt_id` names the standing allow that answered an ask.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct PolicyDecision {
@@ -105,6 +136,16 @@ pub struct PolicyDecision {
     pub reason: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub rule_id: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub layer: Option<Layer>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub justification: Option<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub matching: Vec<Matched>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub manifest_digest: Option<Digest>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub receipt_id: Option<ReceiptId>,
 }
 
 /// `plan` is the plan itself, an object; `scope` is the first that it offers.
@@ -148,6 +189,18 @@ pub struct PermissionResolved {
     pub note: Option<String>,
 }
 
+/// An allow that is not yet enough: of what is asked of people, the part that lacks most has `have` of `need`. The ask
+/// stays open to others.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct PermissionCounted {
+    pub permission_id: PermissionId,
+    pub session_id: SessionId,
+    pub by: String,
+    pub have: u32,
+    pub need: u32,
+}
+
 /// `renewal_of` is the digest of the grant that this one follows.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -182,4 +235,14 @@ pub struct ReceiptSigned {
     pub expires_at: OffsetDateTime,
     pub receipt_id: ReceiptId,
     pub receipt: Value,
+}
+
+/// A standing allow was taken back; from here on the executor is told that it admits nothing any more.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ReceiptRevoked {
+    pub receipt_id: ReceiptId,
+    pub session_id: SessionId,
+    pub run_id: RunId,
+    pub by: String,
 }

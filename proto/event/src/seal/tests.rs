@@ -80,6 +80,11 @@ fn catalogue() -> Vec<Data> {
             effect: Effect::Ask,
             reason: Some(text()),
             rule_id: Some(text()),
+            layer: Some(Layer::Organisation),
+            justification: Some(text()),
+            matching: vec![Matched { layer: Layer::System, rule: text(), effect: Effect::Deny }],
+            manifest_digest: Some(digest),
+            receipt_id: Some(ReceiptId::nil()),
         }
         .into(),
         PermissionRequested {
@@ -95,6 +100,7 @@ fn catalogue() -> Vec<Data> {
             expires_at: AT,
         }
         .into(),
+        PermissionCounted { permission_id, session_id, by: text(), have: 1, need: 2 }.into(),
         PermissionResolved {
             permission_id,
             session_id,
@@ -135,6 +141,7 @@ fn catalogue() -> Vec<Data> {
             receipt: json!({"signature": "00ff"}),
         }
         .into(),
+        ReceiptRevoked { receipt_id: ReceiptId::nil(), session_id, run_id, by: text() }.into(),
         CallStarted {
             call_id,
             run_id,
@@ -239,6 +246,98 @@ fn the_bytes_are_as_documented() {
         r#""eventId":"00000000-0000-0000-0000-000000000000","type":"tool.call","v":1}"#
     );
     assert_eq!(String::from_utf8(seal(&event).unwrap().bytes).unwrap(), expected);
+}
+
+/// What two people's answers and their grants are told with, likewise.
+#[test]
+fn counts_revocations_and_explanations_are_as_documented() {
+    let nil = "00000000-0000-0000-0000-000000000000";
+    let digest = Digest::of(b"x");
+    let bytes = |data: Data| String::from_utf8(data.to_bytes().unwrap()).unwrap();
+    let (permission_id, session_id) = (PermissionId::nil(), SessionId::nil());
+    let counted =
+        PermissionCounted { permission_id, session_id, by: "bob".into(), have: 1, need: 2 };
+    assert_eq!(
+        bytes(counted.into()),
+        format!(r#"{{"by":"bob","have":1,"need":2,"permissionId":"{nil}","sessionId":"{nil}"}}"#)
+    );
+    let (receipt_id, run_id) = (ReceiptId::nil(), RunId::nil());
+    let revoked = ReceiptRevoked { receipt_id, session_id, run_id, by: "bob".into() };
+    assert_eq!(
+        bytes(revoked.into()),
+        format!(r#"{{"by":"bob","receiptId":"{nil}","runId":"{nil}","sessionId":"{nil}"}}"#)
+    );
+    let plain = PolicyDecision {
+        call_id: CallId::nil(),
+        plan_digest: digest,
+        action: "fs.write".into(),
+        subject: None,
+        effect: Effect::Ask,
+        reason: None,
+        rule_id: None,
+        layer: None,
+        justification: None,
+        matching: vec![],
+        manifest_digest: None,
+        receipt_id: None,
+    };
+    assert_eq!(
+        bytes(plain.clone().into()),
+        format!(
+            r#"{{"action":"fs.write","callId":"{nil}","effect":"ask","planDigest":"{digest}"}}"#
+        )
+    );
+    let matched = |layer, effect| Matched { layer, rule: "infra".into(), effect };
+    let explained = PolicyDecision {
+        layer: Some(Layer::Tenant),
+        justification: Some("why".into()),
+        matching: vec![
+            matched(Layer::Tenant, Effect::Ask),
+            matched(Layer::Manifest, Effect::Allow),
+        ],
+        manifest_digest: Some(digest),
+        receipt_id: Some(receipt_id),
+        ..plain
+    };
+    assert_eq!(
+        bytes(explained.into()),
+        format!(
+            concat!(
+                r#"{{"action":"fs.write","callId":"{nil}","effect":"ask","justification":"why","#,
+                r#""layer":"tenant","manifestDigest":"{digest}","matching":["#,
+                r#"{{"effect":"ask","layer":"tenant","rule":"infra"}},"#,
+                r#"{{"effect":"allow","layer":"manifest","rule":"infra"}}],"#,
+                r#""planDigest":"{digest}","receiptId":"{nil}"}}"#,
+            ),
+            nil = nil,
+            digest = digest,
+        )
+    );
+}
+
+/// A receipt is verified from the ledger's copy, so redaction must not touch one, a person's own signature in it included.
+#[test]
+fn redaction_leaves_receipts_and_their_signatures_alone() {
+    let hex = "0123456789abcdef".repeat(8);
+    let receipt = json!({
+        "approval": {
+            "key_id": Digest::of(b"key").to_string(),
+            "payload": "eyJhY3Rpb24iOiJzaGEyNTY6ZTNiMGM0NDI5OGZjMWMxNDlhZmJmNGM4OTk2ZmI5In0+/w==",
+            "signature": hex,
+        },
+        "chain": "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n",
+        "id": "0198f000-0000-7000-8000-00000000000b",
+        "roles": ["operator", "admin"],
+        "signature": hex,
+        "subject": "alice",
+    });
+    let signed = catalogue().into_iter().find_map(|data| match data {
+        Data::ReceiptSigned(signed) => Some(ReceiptSigned { receipt: receipt.clone(), ..signed }),
+        _ => None,
+    });
+    let event = event(signed.unwrap());
+    let sealed = seal(&event).unwrap();
+    assert_eq!((open(&sealed.bytes), sealed.findings), (Ok(event), vec![]));
 }
 
 #[test]
@@ -351,9 +450,15 @@ fn sums_and_counts_are_checked() {
         usage,
         text: None,
     };
+    let counted = |have, need| {
+        let (permission_id, session_id) = (PermissionId::nil(), SessionId::nil());
+        PermissionCounted { permission_id, session_id, by: "a".into(), have, need }.into()
+    };
     for data in [
         Data::from(response),
         ModelRequest { request_id: "r".into(), model: "m".into(), message_count: 0 }.into(),
+        counted(0, 0),
+        counted(2, 2),
         ToolResult {
             call_id: CallId::nil(),
             tool: "t".into(),

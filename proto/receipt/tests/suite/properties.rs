@@ -2,12 +2,13 @@
 
 use crate::pki::{Ca, DOMAIN, NOW, grant};
 use event::id::{CallId, RunId};
-use event::{Digest, Effect, EffectClass, Executor, Scope};
+use event::{Digest, Effect, EffectClass, Executor, Layer, Matched, Scope};
 use proptest::prelude::*;
 use receipt::{
-    FileState, Grant, Limits, Network, NotCarried, NotCarriedEntry, Part, Patch, PatchEntry,
-    PatchLink, PatchOp, PathText, Payload, Plan, PlanTooLarge, Signed, Signer, Snapshot, Totals,
-    Verifier, Version, plan_digest, strictest,
+    FileState, Grant, Limits, Malformed, Network, NotCarried, NotCarriedEntry, Part, Patch,
+    PatchEntry, PatchLink, PatchOp, PathText, Payload, Plan, PlanTooLarge, Policy, Program,
+    Requirement, Signed, Signer, Snapshot, Totals, Verifier, Version, meant, plan_digest,
+    strictest,
 };
 use uuid::Uuid;
 
@@ -26,9 +27,53 @@ fn effect() -> impl Strategy<Value = Effect> {
     prop::sample::select(vec![Effect::Allow, Effect::Ask, Effect::Deny])
 }
 
+fn layer() -> impl Strategy<Value = Layer> {
+    prop::sample::select(vec![Layer::Organisation, Layer::Tenant, Layer::Manifest, Layer::System])
+}
+
 fn part() -> impl Strategy<Value = Part> {
-    ("[a-z.]{1,12}", prop::option::of(path_text()), effect(), "[a-z.\\[\\]*]{1,12}")
-        .prop_map(|(action, subject, effect, rule)| Part { action, subject, effect, rule })
+    let rule = || "[a-z.\\[\\]*]{1,12}";
+    let matched = (layer(), rule(), effect()).prop_map(|(layer, rule, effect)| Matched {
+        layer,
+        rule,
+        effect,
+    });
+    let why = (prop::option::of("[a-z ]{0,12}"), prop::collection::vec(matched, 0..3));
+    ("[a-z.]{1,12}", prop::option::of(path_text()), effect(), layer(), rule(), why).prop_map(
+        |(action, subject, effect, layer, rule, (justification, matching))| Part {
+            action,
+            subject,
+            effect,
+            layer,
+            rule,
+            justification,
+            matching,
+        },
+    )
+}
+
+fn requirement() -> impl Strategy<Value = Requirement> {
+    let roles = prop::collection::btree_set("[a-z]{1,6}", 0..3);
+    (roles, any::<bool>(), 1u8.., any::<bool>())
+        .prop_map(|(roles, not_requester, count, signature)| Requirement {
+            roles,
+            not_requester,
+            count,
+            signature,
+        })
+        .prop_filter("a plan names no other", |requirement| !requirement.is_trivial())
+}
+
+/// Ceilings, requirements and the program: what the plan says of its rules.
+fn terms() -> impl Strategy<Value = (Vec<Policy>, Vec<Requirement>, Option<Program>)> {
+    let policy = (layer(), digest()).prop_map(|(layer, digest)| Policy { layer, digest });
+    let program = (path_text(), prop::option::of(path_text()))
+        .prop_map(|(path, resolved)| Program { path, resolved });
+    (
+        prop::collection::vec(policy, 0..3),
+        prop::collection::vec(requirement(), 0..3),
+        prop::option::of(program),
+    )
 }
 
 fn count() -> impl Strategy<Value = u64> {
@@ -119,6 +164,7 @@ prop_compose! {
             EffectClass::Pure, EffectClass::Idempotent, EffectClass::Staged, EffectClass::Irreversible,
         ]),
         manifest in digest(),
+        (policies, approval, program) in terms(),
         (argv, cwd, env, image, limits) in command(),
         snapshot in prop::option::of((digest(), digest(), count())),
         workspace in prop::option::of("[a-z]{1,8}"),
@@ -138,9 +184,12 @@ prop_compose! {
             executor,
             scopes,
             manifest,
+            policies,
             parts,
+            approval,
             network: Network::None,
             argv,
+            program,
             cwd,
             env,
             image,
@@ -149,6 +198,18 @@ prop_compose! {
             workspace,
             patch,
         }
+    }
+}
+
+fn explained(justification: Option<&str>, matching: Vec<Matched>) -> Part {
+    Part {
+        action: "fs.read".into(),
+        subject: None,
+        effect: Effect::Allow,
+        layer: Layer::System,
+        rule: "interpreter".into(),
+        justification: justification.map(str::to_owned),
+        matching,
     }
 }
 
@@ -188,9 +249,20 @@ fn other_actions(plan: &Plan) -> Vec<Plan> {
                 action: "fs.read".into(),
                 subject: None,
                 effect: Effect::Allow,
+                layer: Layer::Manifest,
                 rule: "default".into(),
+                justification: None,
+                matching: vec![],
             });
         }),
+        with(&|p| p.policies.push(Policy { layer: Layer::Tenant, digest: new() })),
+        with(&|p| p.approval.push(Requirement { count: 2, ..Requirement::default() })),
+        with(&|p| match &mut p.program {
+            Some(program) => program.path = "/another".into(),
+            none => *none = Some(Program { path: "/bin/sh".into(), resolved: None }),
+        }),
+        with(&|p| p.parts.push(explained(None, vec![]))),
+        with(&|p| p.parts.push(explained(Some("why"), vec![]))),
         with(&|p| p.argv.get_or_insert_default().push("x".into())),
         with(&|p| p.cwd.get_or_insert_default().push('x')),
         with(&|p| {
@@ -319,14 +391,20 @@ fn example() -> Plan {
         executor: Executor::SandboxSvc,
         scopes: vec![Scope::Once, Scope::Run],
         manifest: Digest::of(b"manifest"),
+        policies: vec![],
         parts: vec![Part {
             action: "process.exec".into(),
             subject: Some("cargo test".into()),
             effect: Effect::Ask,
+            layer: Layer::Manifest,
             rule: "permissions.process.exec".into(),
+            justification: None,
+            matching: vec![],
         }],
+        approval: vec![],
         network: Network::None,
         argv: Some(vec!["cargo".into(), "test".into()]),
+        program: None,
         cwd: None,
         env: None,
         image: None,
@@ -348,12 +426,71 @@ fn a_plan_is_the_canonical_json_of_its_members() {
             r#""effect_class":"staged","executor":"sandbox-svc","#,
             r#""manifest":"MANIFEST","#,
             r#""network":{"mode":"none"},"parts":[{"action":"process.exec","effect":"ask","#,
-            r#""rule":"permissions.process.exec","subject":"cargo test"}],"#,
+            r#""layer":"manifest","rule":"permissions.process.exec","subject":"cargo test"}],"#,
             r#""run":"00000000-0000-0000-0000-000000000000","scopes":["once","run"],"#,
             r#""session":"0198f000-0000-7000-8000-000000000001","subject":"cargo test","#,
             r#""tool":"process.exec","v":1}"#,
         )
         .replace("MANIFEST", &Digest::of(b"manifest").to_string())
+    );
+}
+
+#[test]
+fn what_rules_and_people_a_plan_rests_on_is_written_as_documented() {
+    let matched = |layer, rule: &str, effect| Matched { layer, rule: rule.into(), effect };
+    let requirement = Requirement {
+        roles: ["operator".to_owned(), "admin".to_owned()].into(),
+        not_requester: true,
+        count: 2,
+        signature: true,
+    };
+    let plan = Plan {
+        policies: vec![Policy { layer: Layer::Organisation, digest: Digest::of(b"ceiling") }],
+        parts: vec![Part {
+            layer: Layer::Organisation,
+            rule: "shells".into(),
+            justification: Some("a shell does anything".into()),
+            matching: vec![
+                matched(Layer::Organisation, "shells", Effect::Ask),
+                matched(Layer::Manifest, "permissions.process.exec", Effect::Allow),
+            ],
+            ..example().parts.remove(0)
+        }],
+        approval: vec![requirement],
+        program: Some(Program { path: "/bin/sh".into(), resolved: Some("/bin/busybox".into()) }),
+        ..example()
+    };
+    let bytes = plan.to_bytes().unwrap();
+    assert_eq!(Plan::parse(&bytes), Ok(plan));
+    let text = String::from_utf8(bytes).unwrap();
+    for member in [
+        r#""approval":[{"count":2,"not_requester":true,"roles":["admin","operator"],"signature":true}]"#,
+        r#""justification":"a shell does anything","layer":"organisation","matching":[{"effect":"ask","layer":"organisation","rule":"shells"},{"effect":"allow","layer":"manifest","rule":"permissions.process.exec"}],"rule":"shells""#,
+        r#""program":{"path":"/bin/sh","resolved":"/bin/busybox"}"#,
+        &format!(
+            r#""policies":[{{"digest":"{}","layer":"organisation"}}]"#,
+            Digest::of(b"ceiling")
+        ),
+    ] {
+        assert!(text.contains(member), "{member} in {text}");
+    }
+    assert!(!event::redact::holds_secret(&serde_json::from_str(&text).unwrap()));
+}
+
+#[test]
+fn a_plan_names_no_requirement_that_goes_without_saying_or_needs_nobody() {
+    let trivial = Requirement::default();
+    let nobody = Requirement { count: 0, signature: true, ..Requirement::default() };
+    for requirement in [trivial.clone(), nobody.clone()] {
+        let bytes = Plan { approval: vec![requirement], ..example() }.to_bytes().unwrap();
+        assert_eq!(Plan::parse(&bytes), Err(Malformed::Requirement));
+    }
+    let two = Requirement { count: 2, ..Requirement::default() };
+    let one = Requirement { count: 1, ..nobody.clone() };
+    assert_eq!(
+        meant([two.clone(), trivial, nobody, two.clone()]),
+        [one, two],
+        "each once, and somebody always"
     );
 }
 

@@ -32,6 +32,8 @@ fn receipt() -> Receipt {
         action: Digest::of(b"action"),
         scope: Scope::Once,
         subject: "dev".into(),
+        roles: [Role::Operator].into(),
+        approval: None,
         audience: Executor::SandboxSvc,
         iat: NOW,
         exp: NOW + 3_600,
