@@ -8,13 +8,12 @@ use std::time::Duration;
 
 use transport::{Args, Endpoint, Validate};
 
-const PURGE_HELP: &str = "A stop leaves the private copies of open runs where they are, mounted, for the \
-next start. To end them all while the service does not run: harness-sandbox-svc --purge --state-dir DIR \
-[--engine-socket PATH]";
-
 /// Workspaces, environments, containers and patches.
+///
+/// A stop leaves the private copies of open runs where they are, mounted, for the next start. To end them all
+/// while the service does not run: harness-sandbox-svc --purge --state-dir DIR --engine-socket PATH
 #[derive(Clone, Debug, clap::Parser)]
-#[command(name = "harness-sandbox-svc", version, after_help = PURGE_HELP)]
+#[command(name = "harness-sandbox-svc", version)]
 pub struct Config {
     #[command(flatten)]
     pub transport: Args,

@@ -76,7 +76,11 @@ async fn what_this_host_cannot_do_is_refused_by_name() {
     let world = World::new(&[]).await;
     let text = open_manifest();
     let cases = [
-        (text.replace("backend: oci", "backend: oci\n  mode: mount"), "MODE_UNSUPPORTED"),
+        (
+            text.replace("backend: oci", "backend: oci\n  mode: mount")
+                .replace("allowed_paths: ['**']", "allowed_paths: ['src/']"),
+            "MODE_UNSUPPORTED",
+        ),
         (
             text.replace("backend: oci", "backend: oci\n  dependencies: [x]"),
             "DEPENDENCIES_UNSUPPORTED",
