@@ -29,6 +29,7 @@ mod terms;
 #[cfg(test)]
 mod tests;
 mod transcript;
+mod withheld;
 mod work;
 
 use std::net::SocketAddr;

@@ -34,11 +34,16 @@ impl Sandbox {
         Ok(self.0.clone().fence(deadline::request(request, SHORT)).await?.into_inner().tools)
     }
 
-    pub(crate) async fn open(&self, by: Owner, run: RunId) -> Result<(), Fault> {
+    /// Returns what is not in the run's copy.
+    pub(crate) async fn open(
+        &self,
+        by: Owner,
+        run: RunId,
+    ) -> Result<Vec<sandbox::Withheld>, Fault> {
         let request =
             sandbox::OpenEnvironmentRequest { owner: Some(owner(by)), run_id: run.to_string() };
-        self.0.clone().open_environment(deadline::request(request, LONG)).await?;
-        Ok(())
+        let opened = self.0.clone().open_environment(deadline::request(request, LONG)).await?;
+        Ok(opened.into_inner().withheld)
     }
 
     pub(crate) async fn close(&self, by: Owner, run: RunId) -> Result<(), Fault> {

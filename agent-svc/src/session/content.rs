@@ -7,6 +7,7 @@ use receipt::Plan;
 use serde_json::Value;
 
 use crate::outcome::Usage;
+use crate::withheld::Withheld;
 
 #[derive(Debug, Clone)]
 pub(crate) enum Content {
@@ -16,6 +17,8 @@ pub(crate) enum Content {
         system: Message,
         content: String,
     },
+    /// The private copy was made, without these.
+    Copied(Withheld),
     Answer(Box<Answer>),
     /// A model call came to nothing, and what it cost.
     NoAnswer {

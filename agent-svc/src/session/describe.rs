@@ -6,7 +6,8 @@ mod permission;
 use event::id::{CallId, EventId};
 use event::{
     Actor, ActorKind, AgentStarted, AgentStatus, AgentStopped, BudgetMetric, BudgetWarning, Data,
-    Event, Executor, Failure, FinishReason, ModelRequest, ModelResponse, SealError,
+    Event, Executor, Failure, FinishReason, ModelRequest, ModelResponse, SealError, TaskPhase,
+    TaskUpdated,
 };
 use kernel::{Fact, Halt, Metric, ModelEnd};
 use proto::model::v1::Message;
@@ -149,7 +150,8 @@ impl Draft<'_> {
                 self.change(Change::Entered(State::Done));
                 Ok(())
             }
-            Fact::EnvironmentOpened | Fact::GrantUsed { .. } | Fact::Halted { .. } => Ok(()),
+            Fact::EnvironmentOpened => self.environment_opened(),
+            Fact::GrantUsed { .. } | Fact::Halted { .. } => Ok(()),
         }
     }
 
@@ -166,6 +168,19 @@ impl Draft<'_> {
             model: self.scene.session.model.clone(),
         };
         self.event(actor(ActorKind::Kernel), started)?;
+        Ok(())
+    }
+
+    /// What the copy lacks is told to whoever reads along, and to the model before its first turn.
+    fn environment_opened(&mut self) -> Result<(), SealError> {
+        let Content::Copied(withheld) = self.scene.content else { return Ok(()) };
+        self.change(Change::Said(transcript::user(withheld.context())));
+        let updated = TaskUpdated {
+            task_id: self.scene.session.manifest_id.clone(),
+            phase: TaskPhase::Running,
+            note: Some(withheld.note()),
+        };
+        self.event(actor(ActorKind::Kernel), updated)?;
         Ok(())
     }
 

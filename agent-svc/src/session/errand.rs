@@ -21,6 +21,7 @@ use super::progress::Progress;
 use crate::peers::{Offers, Target};
 use crate::runtime::Runtime;
 use crate::store::Owner;
+use crate::withheld::Withheld;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
@@ -189,7 +190,10 @@ pub(super) async fn open(errand: Errand) {
     let mut pause = Pause::new();
     loop {
         match errand.runtime.peers.sandbox.open(errand.owner, errand.run).await {
-            Ok(()) => return errand.done(Seen::EnvironmentOpened, Content::Bare).await,
+            Ok(withheld) => {
+                let content = Withheld::read(&withheld).map_or(Content::Bare, Content::Copied);
+                return errand.done(Seen::EnvironmentOpened, content).await;
+            }
             Err(fault) => match errand.after(fault, &mut pause).await {
                 Then::Again => (),
                 Then::Refused(reason, detail) => {

@@ -2,6 +2,7 @@
 
 use event::{Data, FinishReason, Usage};
 use proto::agent::v1 as wire;
+use proto::model::v1 as model;
 use receipt::Scope;
 use serde_json::json;
 
@@ -89,4 +90,41 @@ async fn an_ask_is_planned_asked_answered_run_and_told_in_order() {
             "permission.requested"
         ]
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_copy_lacks_is_told_to_people_and_to_the_model_before_its_first_turn() {
+    let mesh = Mesh::start().await;
+    mesh.sandbox.with(|state| {
+        let entry = |path: &[u8], reason: &str| proto::sandbox::v1::Withheld {
+            path: path.to_vec(),
+            reason: reason.to_owned(),
+        };
+        state.withheld = vec![entry(b".env", "secret_name"), entry(b"\xff", "linked")];
+    });
+    mesh.model.script([Turn::Say("all is well")]);
+    let alice = Person::operator(&mesh);
+    let (_, mut reader) = alice.begin().await;
+    let told = reader.until("task.updated").await.data;
+    let list =
+        r#"[{"path":".env","reason":"secret_name"},{"path":{"b64":"/w=="},"reason":"linked"}]"#;
+    let expected = event::TaskUpdated {
+        task_id: "fix-it".to_owned(),
+        phase: event::TaskPhase::Running,
+        note: Some(format!("2 entries are not in the private copy: {list}")),
+    };
+    assert_eq!(told, Data::TaskUpdated(expected));
+    match reader.next().await {
+        Ok(event) => match event.data {
+            Data::ModelRequest(request) => assert_eq!(request.message_count, 3),
+            other => panic!("{other:?}"),
+        },
+        Err(ended) => panic!("{ended:?}"),
+    }
+    reader.rest().await;
+    let Some(model::message::Message::User(model::Text { text })) = &mesh.model.shown()[2].message
+    else {
+        panic!("{:?}", mesh.model.shown())
+    };
+    assert!(text.ends_with(list), "{text}");
 }

@@ -91,6 +91,8 @@ pub(crate) struct State {
     /// Whoever plans or executes is told that the grant has run out.
     pub(crate) expired: bool,
     pub(crate) opened: u32,
+    /// What every copy lacks.
+    pub(crate) withheld: Vec<wire::Withheld>,
     pub(crate) closed: u32,
     /// So many requests to close an environment fail.
     pub(crate) close_fails: u32,
@@ -161,6 +163,7 @@ impl Sandbox {
             refused: 0,
             expired: false,
             opened: 0,
+            withheld: Vec::new(),
             closed: 0,
             close_fails: 0,
             asked: 0,
@@ -262,8 +265,11 @@ impl SandboxService for Sandbox {
         request: Request<wire::OpenEnvironmentRequest>,
     ) -> Result<Response<wire::OpenEnvironmentResponse>, Status> {
         self.fences.check(&request.into_inner().owner.unwrap())?;
-        self.with(|state| state.opened += 1);
-        Ok(Response::new(wire::OpenEnvironmentResponse::default()))
+        let withheld = self.with(|state| {
+            state.opened += 1;
+            state.withheld.clone()
+        });
+        Ok(Response::new(wire::OpenEnvironmentResponse { withheld, ..Default::default() }))
     }
 
     async fn close_environment(
