@@ -37,6 +37,8 @@ pub(super) struct Driver {
     /// Absent before the first prompt.
     work: Option<Work>,
     fence: Fence,
+    /// The executors have taken this owner before.
+    is_known: bool,
     /// No effect before this is acknowledged.
     gate: Option<u64>,
     /// Effects whose executor may know them from an earlier process.
@@ -58,6 +60,12 @@ pub(super) struct Driver {
 enum Fence {
     /// They are being told.
     Raising(AbortHandle),
+    /// They are told as soon as the grant is renewed. Until then only what ends something is done, which needs no grant:
+    /// by those who `know` this owner from before.
+    Lapsed {
+        errand: AbortHandle,
+        know: bool,
+    },
     Up(Offers),
     /// They will not have the session any more.
     Refused(Reason),
@@ -136,6 +144,7 @@ impl Driver {
             session,
             terms,
             fence: Fence::Refused(Reason::of("NOT_FENCED")),
+            is_known: offers.is_some(),
             running: HashMap::new(),
             stop: CancellationToken::new(),
             errands: JoinSet::new(),

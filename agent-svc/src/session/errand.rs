@@ -36,6 +36,8 @@ const START_WITHIN: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub(super) enum Report {
     Fenced(Result<Offers, (Executor, Fault)>),
+    /// The grant has run out, and nothing new is taken before it is renewed. It is looked at again.
+    Lapsed,
     /// The effect is settled.
     Done {
         key: Key,
@@ -174,6 +176,7 @@ pub(super) async fn fence(
             }
             Ok(Err((_, fault))) if fault.reason == GRANT_EXPIRED && !is_ended => {
                 warn!(session = %owner.session, "session waits for a valid grant");
+                drop(reports.send(Report::Lapsed).await);
                 tokio::time::sleep(GRANT_PAUSE).await;
             }
             Ok(Err(refused)) => break Err(refused),

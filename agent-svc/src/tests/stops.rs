@@ -6,7 +6,7 @@ use event::{Data, SandboxStopped};
 use proto::agent::v1 as wire;
 use serde_json::json;
 
-use super::gateway::{Person, kinds};
+use super::gateway::{Person, Reader, kinds};
 use super::mesh::{MANIFEST, Mesh, eventually};
 use super::model::{Turn, call};
 
@@ -190,5 +190,60 @@ async fn a_grant_that_has_run_out_is_no_answer_to_a_call() {
         let (_, outcome) = reader.rest().await;
         assert!(matches!(outcome.state, Some(wire::outcome::State::Completed(_))), "{outcome:?}");
         assert_eq!(mesh.sandbox.runs(), [1]);
+    }
+}
+
+/// A run that waits for its grant to be renewed, with its call running or still to be begun.
+async fn waiting(mesh: &Mesh, running: bool) -> (Person, event::id::SessionId, Reader) {
+    mesh.sandbox.gate.send_replace(false);
+    mesh.model.script([call("check", json!({})), Turn::Say("done")]);
+    let alice = Person::operator(mesh);
+    let session = alice.create().await;
+    mesh.sandbox.with(|state| state.expired = !running);
+    alice.prompt(session).await.unwrap();
+    let mut reader = alice.attach(session).await;
+    if running {
+        reader.until("call.output").await;
+    }
+    let expired = (transport::Code::PermissionDenied, "GRANT_EXPIRED");
+    mesh.sandbox.with(|state| (state.expired, state.refuses) = (true, Some(expired)));
+    mesh.sandbox.cuts.send_modify(|cuts| *cuts += 1);
+    eventually("the session waits", || mesh.sandbox.with(|state| state.refused) > 0).await;
+    (alice, session, reader)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn cancel_ends_a_run_that_waits_for_its_grant() {
+    for running in [false, true] {
+        let mesh = Mesh::start().await;
+        let (alice, session, mut reader) = waiting(&mesh, running).await;
+        assert_eq!(alice.cancel(session).await, Ok(true));
+        let (events, outcome) = reader.rest().await;
+        assert!(matches!(outcome.state, Some(wire::outcome::State::Canceled(_))), "{outcome:?}");
+        assert_eq!(kinds(&events).contains(&"sandbox.stopped"), running, "what runs is stopped");
+        assert_eq!(mesh.sandbox.runs(), vec![1; usize::from(running)]);
+        assert_eq!(mesh.sandbox.with(|state| state.closed), 1, "the copy is closed");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn cancel_ends_a_run_that_waits_for_its_grant_although_nobody_knows_its_owner() {
+    for (running, restarted) in [(false, false), (true, false), (false, true), (true, true)] {
+        let mut mesh = Mesh::start().await;
+        let (mut alice, session, mut reader) = waiting(&mesh, running).await;
+        if restarted {
+            let refused = mesh.sandbox.with(|state| state.refused);
+            mesh.restart().await;
+            alice = Person::operator(&mesh);
+            reader = alice.attach(session).await;
+            eventually("the session waits", || mesh.sandbox.with(|state| state.refused) > refused)
+                .await;
+        } else {
+            mesh.sandbox.fences.forget();
+        }
+        assert_eq!(alice.cancel(session).await, Ok(true));
+        let (_, outcome) = reader.rest().await;
+        assert!(matches!(outcome.state, Some(wire::outcome::State::Canceled(_))), "{outcome:?}");
+        assert_eq!(mesh.sandbox.runs(), vec![1; usize::from(running)], "nothing is begun");
     }
 }

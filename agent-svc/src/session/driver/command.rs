@@ -32,7 +32,7 @@ impl Driver {
             }
             Command::Renewed => {
                 match &self.fence {
-                    Fence::Raising(errand) => {
+                    Fence::Raising(errand) | Fence::Lapsed { errand, .. } => {
                         errand.abort();
                         self.fence = self.raise_fence();
                     }
@@ -77,7 +77,7 @@ impl Driver {
         info!(session = %self.session.owner.session, run = %id, "run started");
         told(reply.send(Ok(id)));
         match &self.fence {
-            Fence::Up(_) | Fence::Raising(_) => Ok(()),
+            Fence::Up(_) | Fence::Raising(_) | Fence::Lapsed { .. } => Ok(()),
             Fence::Refused(reason) => {
                 let reason = reason.clone();
                 self.step(Seen::Failed { reason }, Content::Bare).await

@@ -56,12 +56,10 @@ impl Driver {
             (Effect::AskPerson { .. } | Effect::AskOperator { .. }, _) | (_, Fence::Raising(_)) => {
                 false
             }
-            (Effect::Stop { .. }, Fence::Up(_) | Fence::Refused(_)) => true,
-            (Effect::Finish { .. }, Fence::Up(_) | Fence::Refused(_)) => {
-                frozen || self.is_acknowledged()
-            }
+            (Effect::Stop { .. }, _) => true,
+            (Effect::Finish { .. }, _) => frozen || self.is_acknowledged(),
             (_, Fence::Up(_)) => !frozen && self.is_acknowledged(),
-            (_, Fence::Refused(_)) => false,
+            (_, Fence::Lapsed { .. } | Fence::Refused(_)) => false,
         }
     }
 
@@ -106,12 +104,12 @@ impl Driver {
             Effect::Stop { call, attempt } => {
                 let entry = entry(work, call)?;
                 let heard = self.running.contains_key(&Key::Execute(call, attempt));
-                match (&self.fence, entry.executor, heard) {
-                    (Fence::Up(_), Some(Executor::SandboxSvc), true) => {
+                match (self.reaches(), entry.executor, heard) {
+                    (true, Some(Executor::SandboxSvc), true) => {
                         self.stop.cancel();
                         self.errands.spawn(execute::nudge(errand, ids::call(call)))
                     }
-                    (Fence::Up(_), Some(Executor::SandboxSvc), false) => {
+                    (true, Some(Executor::SandboxSvc), false) => {
                         self.errands.spawn(execute::wind_up(errand, ids::call(call), attempt))
                     }
                     (_, executor, _) => {
@@ -126,16 +124,23 @@ impl Driver {
                     }
                 }
             }
-            Effect::Finish { .. } => match &self.fence {
-                Fence::Up(_) => self.errands.spawn(errand::close(errand)),
-                Fence::Refused(_) | Fence::Raising(_) => {
-                    self.errands.spawn(errand.done(Seen::EnvironmentClosed, Content::Bare))
-                }
-            },
+            Effect::Finish { .. } if self.reaches() => self.errands.spawn(errand::close(errand)),
+            Effect::Finish { .. } => {
+                self.errands.spawn(errand.done(Seen::EnvironmentClosed, Content::Bare))
+            }
             Effect::AskPerson { .. } | Effect::AskOperator { .. } => return Ok(()),
         };
         self.running.insert(key, handle);
         Ok(())
+    }
+
+    /// Whether the executors do for this owner what needs no grant.
+    fn reaches(&self) -> bool {
+        match &self.fence {
+            Fence::Up(_) => true,
+            Fence::Lapsed { know, .. } => *know,
+            Fence::Raising(_) | Fence::Refused(_) => false,
+        }
     }
 
     pub(super) fn raise_fence(&mut self) -> Fence {
@@ -152,7 +157,13 @@ impl Driver {
         match report {
             Report::Fenced(Ok(offers)) => {
                 info!(session = %self.session.owner.session, "executors fenced");
-                self.fence = Fence::Up(offers);
+                (self.fence, self.is_known) = (Fence::Up(offers), true);
+                Ok(())
+            }
+            Report::Lapsed => {
+                if let Fence::Raising(errand) = &self.fence {
+                    self.fence = Fence::Lapsed { errand: errand.clone(), know: self.is_known };
+                }
                 Ok(())
             }
             Report::Fenced(Err((executor, fault))) => self.fence_refused(executor, fault).await,
@@ -163,8 +174,11 @@ impl Driver {
             Report::Unfenced(key) => {
                 self.running.remove(&key);
                 self.inherited.insert(key);
-                if let Fence::Up(_) = self.fence {
-                    self.fence = self.raise_fence();
+                match &mut self.fence {
+                    Fence::Up(_) => self.fence = self.raise_fence(),
+                    // Not even for an end, and without a grant they cannot be told again.
+                    Fence::Lapsed { know, .. } => *know = false,
+                    Fence::Raising(_) | Fence::Refused(_) => (),
                 }
                 Ok(())
             }

@@ -54,7 +54,7 @@ impl Driver {
         let after = events.iter().cloned().fold(work.run.clone(), kernel::Run::apply);
         let offers = match &self.fence {
             Fence::Up(offers) => Some(offers),
-            Fence::Raising(_) | Fence::Refused(_) => None,
+            Fence::Raising(_) | Fence::Lapsed { .. } | Fence::Refused(_) => None,
         };
         let scene = Scene { session: &self.session, work, offers, content, at };
         let mut append = describe::describe(&scene, &events, &after).map_err(Broken::Seal)?;
