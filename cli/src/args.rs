@@ -4,12 +4,12 @@ use clap::{Parser, Subcommand};
 use crate::{
     audit, commands, connect, demo, doctor,
     error::{Exit, Explain},
-    run, up,
+    patch, run, runs, up,
 };
 
 /// A permissioned runtime for coding agents
 #[derive(Debug, Parser)]
-#[command(name = "harness", version, disable_help_subcommand = true)]
+#[command(name = "harness", version, disable_help_subcommand = true, arg_required_else_help = true)]
 pub struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -25,6 +25,12 @@ pub(crate) enum Command {
     Resume(run::ResumeArgs),
     /// Run a prompt and answer each ask at this terminal
     Connect(connect::Args),
+    /// Read what an open ask would import
+    #[command(subcommand)]
+    Patch(patch::Patch),
+    /// Look after runs while their services are stopped
+    #[command(subcommand)]
+    Runs(runs::Runs),
     /// Read or verify the ledger
     #[command(subcommand)]
     Audit(audit::Audit),

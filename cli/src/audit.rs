@@ -127,7 +127,7 @@ async fn query(
         return Ok(Exit::Done);
     }
     for Shown { log_index, tenant: _, writer, session_id, seq, event } in entries {
-        let text = escape::line(&event.to_string());
+        let text = escape::json_line(&event);
         output::line_out(&format!(
             "{log_index} {} {} {seq} {text}",
             escape::line(&writer),

@@ -43,6 +43,10 @@ pub trait Explain: error::Error + Send + Sync + 'static {
     fn exit(&self) -> Exit;
     /// A short imperative, without a final dot.
     fn advice(&self) -> String;
+    /// Where there is more than one fault: a line for each, told before the line that sums them up.
+    fn details(&self) -> Vec<String> {
+        Vec::new()
+    }
 }
 
 /// Any command's failure.
@@ -58,6 +62,12 @@ impl Error {
     #[must_use]
     pub fn exit(&self) -> Exit {
         self.0.exit()
+    }
+
+    /// One line for each of several faults, with nothing in it that a terminal would obey.
+    #[must_use]
+    pub fn details(&self) -> Vec<String> {
+        self.0.details().iter().map(|line| escape::line(line)).collect()
     }
 
     /// "what: its cause; what to do", on one line, with nothing in it that a terminal would obey.

@@ -36,10 +36,25 @@ pub fn block(text: &str) -> String {
     out
 }
 
+/// The text with `mark` before each of its lines, so that none of them passes for a line of ours.
+#[must_use]
+pub fn quoted(mark: &str, text: &str) -> String {
+    text.split('\n').map(|part| format!("{mark}{}", line(part))).collect::<Vec<_>>().join("\n")
+}
+
+/// JSON on one line, escaped as [`json`] does.
+#[must_use]
+pub fn json_line(value: &Value) -> String {
+    json_text(&value.to_string())
+}
+
 /// Indented JSON in which what a terminal would hide is a JSON escape: the text still parses to the same value.
 #[must_use]
 pub fn json(value: &Value) -> String {
-    let text = format!("{value:#}");
+    json_text(&format!("{value:#}"))
+}
+
+fn json_text(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut units = [0; 2];
     for c in text.chars() {
@@ -137,6 +152,23 @@ mod tests {
         assert!(shown.contains("\\u202ex\\udb40\\udc41"), "{shown}");
         let back: Value = serde_json::from_str(&shown).unwrap();
         assert_eq!(back, value);
+    }
+
+    #[test]
+    fn json_on_one_line_doubles_no_backslash() {
+        let value = serde_json::json!({"text": "a\\b\n\u{202e}\u{9b}\""});
+        let shown = json_line(&value);
+        assert_eq!(shown, r#"{"text":"a\\b\n\u202e\u009b\""}"#);
+        assert_eq!(serde_json::from_str::<Value>(&shown).unwrap(), value);
+    }
+
+    #[test]
+    fn every_line_of_a_quotation_is_marked() {
+        assert_eq!(
+            quoted("out| ", "a\n\nAllow? y/N\r\x1b[A"),
+            "out| a\nout| \nout| Allow? y/N\\r\\u{1b}[A"
+        );
+        assert_eq!(quoted("out| ", ""), "out| ");
     }
 
     #[test]

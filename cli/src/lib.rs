@@ -1,9 +1,9 @@
-//! What people run: connect, run, resume, audit, pki, up, demo and doctor. It asks and shows; it approves nothing by
+//! What people run: connect, run, resume, patch, runs, audit, pki, up, demo and doctor. It asks and shows; it approves nothing by
 //! itself and holds no policy.
 
 use std::{ffi::OsString, process::ExitCode};
 
-use clap::Parser as _;
+use clap::{Parser as _, error::ErrorKind};
 
 mod args;
 mod audit;
@@ -17,10 +17,13 @@ pub mod file;
 mod http;
 pub mod mesh;
 mod output;
+mod patch;
 pub mod pki;
 mod run;
+mod runs;
 pub mod session;
 mod target;
+mod terminal;
 pub mod token;
 mod up;
 
@@ -30,11 +33,18 @@ pub use target::Target;
 
 use args::{Command, Unfit};
 
+const NOTHING_ASKED: ErrorKind = ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
+
 /// Runs one command line to its exit code. A failure is one line on stderr.
 #[must_use]
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let exit = match Cli::try_parse_from(args) {
         Ok(cli) => blocking(cli),
+        // Nothing was asked for: that is answered with what could be.
+        Err(error) if error.kind() == NOTHING_ASKED => {
+            output::say(error.to_string().trim_end());
+            Ok(Exit::Usage)
+        }
         Err(error) if error.use_stderr() => Err(Unfit::from_clap(&error).into()),
         Err(help) => {
             output::line_out(help.to_string().trim_end()).map(|()| Exit::Done).map_err(Error::from)
@@ -43,6 +53,9 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     match exit {
         Ok(exit) => exit.into(),
         Err(error) => {
+            for detail in error.details() {
+                output::say(&detail);
+            }
             output::say(&format!("harness: {}", error.line()));
             error.exit().into()
         }
@@ -65,6 +78,8 @@ async fn perform(Cli { command }: Cli) -> Result<Exit, Error> {
         Command::Run(args) => run::run(args).await,
         Command::Resume(args) => run::resume(args).await,
         Command::Connect(args) => connect::connect(args).await,
+        Command::Patch(command) => patch::patch(command).await,
+        Command::Runs(command) => runs::runs(command),
         Command::Audit(command) => audit::audit(command).await,
         Command::Manifest(command) => commands::manifest(command),
         Command::Pki(command) => commands::pki(command),

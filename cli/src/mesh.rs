@@ -3,7 +3,6 @@
 use std::{
     collections::BTreeMap,
     fs::{File, OpenOptions},
-    io::{self, Read as _, Seek as _},
     os::unix::fs::OpenOptionsExt as _,
     path::{Path, PathBuf},
     process::ExitStatus,
@@ -16,8 +15,11 @@ use toml::Value;
 pub use transport::Service;
 
 mod account;
+mod cleanup;
 mod error;
+mod judge;
 mod known;
+mod lacks;
 mod layout;
 mod leftover;
 mod models;
@@ -29,8 +31,10 @@ mod provision;
 mod ready;
 mod record;
 mod settings;
+mod words;
 
 pub use account::Isolation;
+pub(crate) use cleanup::cleanup;
 pub use error::{Argument, Error};
 pub use known::{Known, Secret};
 pub use layout::Layout;
@@ -43,6 +47,8 @@ use prepare::Prepared;
 use process::{Process, Spawner};
 use record::Record;
 
+/// Where services and their helpers are looked for; nothing else of the environment reaches them.
+const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 /// How long a service may take to become ready.
 const READY_LIMIT: Duration = Duration::from_secs(60);
 /// How long a service may take to end after SIGTERM; it drains for less.
@@ -107,6 +113,8 @@ pub struct Mesh {
     programs: PathBuf,
     progress: fn(&str),
     processes: BTreeMap<Service, Process>,
+    /// Where in its log the last process of a service began.
+    began: BTreeMap<Service, u64>,
     spawner: Spawner,
     _guard: Guard,
     _lock: File,
@@ -130,6 +138,7 @@ impl Mesh {
             programs,
             progress,
             processes,
+            began: BTreeMap::new(),
             spawner,
             _guard: guard,
             _lock: lock,
@@ -174,6 +183,16 @@ impl Mesh {
         })
     }
 
+    /// How many runs keep a private copy once all services have ended.
+    pub fn held(&self) -> Result<usize, Error> {
+        cleanup::held(&self.layout)
+    }
+
+    /// What the manifests on offer name and this mesh does not have, one line each.
+    pub async fn lacks(&self) -> Result<Vec<String>, Error> {
+        lacks::lacks(&self.layout, &self.record).await
+    }
+
     /// The process of `service`, while it runs.
     #[must_use]
     pub fn pid(&self, service: Service) -> Option<u32> {
@@ -212,11 +231,10 @@ impl Mesh {
         let mut command =
             account::command(self.record.isolation, service, &program, &self.record.engine)?;
         let log = log_file(&self.layout.log(service))?;
+        self.began.insert(service, log.metadata().map_err(failed)?.len());
         let errors = log.try_clone().map_err(failed)?;
         command.arg("--config").arg(self.layout.config(service));
-        command
-            .env_clear()
-            .env("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin");
+        command.env_clear().env("PATH", PATH);
         // Its own group: a terminal's Ctrl-C reaches the mesh, which ends the services in order.
         command
             .current_dir(self.layout.service(service))
@@ -327,7 +345,10 @@ impl Mesh {
 
     fn died_with(&self, service: Service, status: ExitStatus) -> Error {
         let log = self.layout.log(service);
-        let said = last_words(&log, service).map(|line| format!(" ({line})")).unwrap_or_default();
+        let began = self.began.get(&service).copied().unwrap_or_default();
+        // Whoever was killed did not say why.
+        let said = status.code().and_then(|_| words::last(&log, began, service));
+        let said = said.map(|line| format!(" ({line})")).unwrap_or_default();
         Error::Died { service: service.as_str(), status, said, log }
     }
 }
@@ -354,23 +375,6 @@ fn log_file(path: &Path) -> Result<File, file::Error> {
         .mode(0o600)
         .open(path)
         .map_err(file::failed("open", path))
-}
-
-/// What a service complained of before it ended, in the one line that is meant for people.
-fn last_words(log: &Path, service: Service) -> Option<String> {
-    let complaint = format!("harness-{service}: ");
-    let text = tail(log).ok()?;
-    let line = text.lines().rev().take(20).find(|line| line.starts_with(&complaint))?;
-    Some(line.chars().take(400).collect())
-}
-
-fn tail(log: &Path) -> io::Result<String> {
-    let mut file = File::open(log)?;
-    let start = file.metadata()?.len().saturating_sub(64 * 1024);
-    file.seek(io::SeekFrom::Start(start))?;
-    let mut bytes = Vec::new();
-    file.read_to_end(&mut bytes)?;
-    Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 #[cfg(test)]

@@ -1,5 +1,7 @@
 //! `run` and `resume`: runs without a person at the terminal. An ask that nobody answers pauses the run; it is never
 //! answered by default.
+use std::io::{self, IsTerminal as _};
+
 use acp::{AttachParams, NewParams, OnDisconnect};
 use event::{Decision, id::RunId};
 
@@ -9,6 +11,7 @@ use crate::{
     output,
     session::{self, Answered, Ask, Beginning, Ended, Part, Session, Step, render},
     target::Target,
+    terminal,
 };
 
 mod interrupt;
@@ -77,10 +80,11 @@ pub(crate) struct Wish {
 
 const RESUME_EXAMPLES: &str = "\
 Examples:
-  harness resume --state ./mesh 0198f000-0000-7000-8000-000000000002 --approve
+  harness resume --state ./mesh 0198f000-0000-7000-8000-000000000002 --approve --plan sha256:47dc540c94ceb704a23875c11273e16bb0b8a87aed84de911f2133568115f254
   harness resume --state ./mesh 0198f000-0000-7000-8000-000000000002 --deny
 
-Everything that waits now is answered alike. Later asks pause the run again.";
+Everything that waits now is shown and answered alike. Without --plan a terminal is asked before anything is
+approved; where there is no terminal, only a plan is approved whose digest is given. Later asks pause the run again.";
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = RESUME_EXAMPLES)]
@@ -101,7 +105,7 @@ pub(crate) struct ResumeArgs {
     #[arg(long)]
     deny: bool,
 
-    /// Only if this is the digest of the plan that waits
+    /// Only if this is the digest of the plan that waits, as it was shown before
     #[arg(long, value_name = "DIGEST")]
     plan: Option<event::Digest>,
 
@@ -109,6 +113,8 @@ pub(crate) struct ResumeArgs {
     #[arg(long)]
     json: bool,
 }
+
+const QUESTION: &str = "Approve this? Type y or yes; anything else leaves it open";
 
 /// What is done about asks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -158,22 +164,54 @@ pub(crate) async fn run(args: RunArgs) -> Result<Exit, Error> {
 pub(crate) async fn resume(args: ResumeArgs) -> Result<Exit, Error> {
     let ResumeArgs { target, run, approve, deny: _, plan, json } = args;
     let run = RunId::parse(&run).map_err(|_| report::Error::NotARun(run))?;
-    let mut session = Session::attach(target.connect().await?, AttachParams::run(run)).await?;
+    let mut session =
+        Session::attach(target.connect().await?, AttachParams::run(run), Part::Answers).await?;
     let open = session.open_asks();
     if open.is_empty() {
-        return Err(report::Error::NotWaiting(run).into());
+        let lookup = target.lookup(session.id());
+        return Err(report::Error::NotWaiting { run, lookup }.into());
+    }
+    for ask in &open {
+        output::say(&ask.render());
     }
     let decision = if approve { Decision::Allow } else { Decision::Deny };
-    for ask in open {
-        if let Some(plan) = plan.filter(|plan| *plan != ask.plan_digest) {
-            return Err(report::Error::OtherPlan { expected: plan, found: ask.plan_digest }.into());
+    if let Err(error) = may_answer(&open, decision, plan) {
+        if matches!(error, report::Error::NoPlan) {
+            paused(&session, &open, &target, json)?;
         }
-        output::say(&ask.render());
+        return Err(error.into());
+    }
+    if decision == Decision::Allow
+        && plan.is_none()
+        && terminal::decision(&mut session, &open, QUESTION).await? != Some(Decision::Allow)
+    {
+        return Err(report::Error::LeftOpen.into());
+    }
+    for ask in open {
         settle(&mut session, &ask, decision).await?;
     }
     let exit = follow(&mut session, Asks::Pause, &target, json).await;
     session.leave().await;
     exit
+}
+
+/// An approval is of a plan that was read: of the one whose digest is given, or of those that were just shown at a
+/// terminal.
+fn may_answer(
+    open: &[Ask],
+    decision: Decision,
+    plan: Option<event::Digest>,
+) -> Result<(), report::Error> {
+    match plan {
+        Some(expected) => match open.iter().find(|ask| ask.plan_digest != expected) {
+            Some(ask) => Err(report::Error::OtherPlan { expected, found: ask.plan_digest }),
+            None => Ok(()),
+        },
+        None if decision == Decision::Allow && !io::stdin().is_terminal() => {
+            Err(report::Error::NoPlan)
+        }
+        None => Ok(()),
+    }
 }
 
 impl Wish {
@@ -242,14 +280,14 @@ async fn follow(
             (Step::Event { old: true, .. }, _) => {}
             (Step::Ask(ask), Asks::Pause) => {
                 output::say(&ask.render());
-                return Ok(paused(session, &ask, target, json)?);
+                return Ok(paused(session, &[ask], target, json)?);
             }
             (Step::Ask(ask), Asks::Allow) => settle(session, &ask, Decision::Allow).await?,
             (Step::Ask(ask), Asks::Leave) => {
                 output::say(&ask.render());
                 output::progress("nobody is there who could answer: it will be denied");
             }
-            (Step::Ended(end), _) => return Ok(ended(session, &end, json)?),
+            (Step::Ended(end), _) => return Ok(ended(session, &end, target, json)?),
         }
     }
 }

@@ -4,8 +4,8 @@ use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use acp::{
     Attach, AttachAnswer, AttachParams, Cancel, CancelParams, ClientCapabilities, Code, Initialize,
-    InitializeParams, Method, NewParams, NewSession, Prompt, PromptAnswer, PromptParams, Respond,
-    RespondParams, SessionEvent,
+    InitializeParams, Method, NewParams, NewSession, PatchPage, PatchRead, Prompt, PromptAnswer,
+    PromptParams, Respond, RespondParams, SessionEvent,
     client::{CallError, Client, Events},
 };
 use event::{
@@ -125,8 +125,12 @@ impl Session {
     }
 
     /// Joins the session of a run, with everything that it has said so far. What is still asked comes first.
-    pub async fn attach(connection: (Client, Events), to: AttachParams) -> Result<Self, Error> {
-        let (client, mut events) = greet(connection, Part::Answers).await?;
+    pub async fn attach(
+        connection: (Client, Events),
+        to: AttachParams,
+        part: Part,
+    ) -> Result<Self, Error> {
+        let (client, mut events) = greet(connection, part).await?;
         let AttachAnswer { through_seq, open } =
             call::<Attach>(&client, to.after(acp::Cursor::NONE)).await?;
         let through = through_seq.seq().map(acp::Seq::get);
@@ -183,6 +187,21 @@ impl Session {
     /// What is still asked, without waiting.
     pub fn open_asks(&mut self) -> Vec<Ask> {
         self.waiting.drain(..).collect()
+    }
+
+    /// Asks that came while another was looked at; they come again.
+    pub fn put_back(&mut self, asks: Vec<Ask>) {
+        self.waiting.extend(asks);
+    }
+
+    /// A page of what an ask would import: of the very patch that its plan names.
+    pub async fn patch_page(&self, ask: &Ask, offset: u64) -> Result<PatchPage, Error> {
+        let page = self.client.patch_read(self.id(), ask.permission_id, offset).await;
+        let page = page.map_err(|source| Error::call(PatchRead::NAME, source))?;
+        match ask.patch() == Some(page.patch_digest) {
+            true => Ok(page),
+            false => Err(Violation::ForeignPatch(ask.permission_id).into()),
+        }
     }
 
     /// The next thing that happens. Cancel safe.

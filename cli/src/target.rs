@@ -6,6 +6,8 @@ use acp::{
     token::{NotToken, Token},
 };
 
+use event::id::SessionId;
+
 use crate::{
     error::{Exit, Explain},
     file,
@@ -99,6 +101,10 @@ impl Target {
         Self { state: Some(state), gateway: None, ca: None, token_file: None }
     }
 
+    pub(crate) fn state(&self) -> Option<&Path> {
+        self.state.as_deref()
+    }
+
     /// Opens the connection; nothing is said on it yet.
     pub(crate) async fn connect(&self) -> Result<(Client, Events), Error> {
         let options = self.options()?;
@@ -120,6 +126,17 @@ impl Target {
             .filter_map(|(flag, value)| Some([flag.to_owned(), value?]))
             .flatten()
             .collect()
+    }
+
+    /// How what happened in a session can be looked up.
+    pub(crate) fn lookup(&self, session: SessionId) -> String {
+        let Some(state) = &self.state else {
+            return format!("an auditor finds it in the ledger under session {session}");
+        };
+        let words = ["harness", "audit", "query", "--state", &state.display().to_string()];
+        let words = words.map(str::to_owned).into_iter();
+        let words: Vec<_> = words.chain(["--session".to_owned(), session.to_string()]).collect();
+        format!("see it with '{}'", manifest::exec_subject(&words))
     }
 
     /// The only workspace of a mesh, if it has just one.
@@ -210,6 +227,18 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         assert!(matches!(target("wss://gateway.example", dir.path()).options(), Err(Error::NoCa)));
         target("ws://127.0.0.1:1", dir.path()).options().unwrap();
+    }
+
+    #[test]
+    fn a_session_is_looked_up_with_a_command_that_is_complete() {
+        let session = SessionId::nil();
+        let told = Target::of_state("./mesh".into()).lookup(session);
+        assert_eq!(
+            told,
+            format!("see it with 'harness audit query --state ./mesh --session {session}'")
+        );
+        let words = told.trim_start_matches("see it with '").trim_end_matches('\'').split(' ');
+        <crate::Cli as clap::Parser>::try_parse_from(words).unwrap();
     }
 
     #[test]

@@ -67,6 +67,9 @@ pub(crate) async fn up(args: Args) -> Result<Exit, Error> {
     if mesh.isolation() == Isolation::OneUid {
         output::progress("warning: all services run under one uid; run as root to keep them apart");
     }
+    for lack in mesh.lacks().await? {
+        output::progress(&format!("warning: {lack}"));
+    }
     let ready = tokio::select! {
         ready = mesh.start() => ready?,
         () = interrupts.next() => return end(mesh, interrupts).await,
@@ -75,6 +78,7 @@ pub(crate) async fn up(args: Args) -> Result<Exit, Error> {
     tokio::select! {
         died = mesh.died() => {
             mesh.stop().await?;
+            held(&mesh)?;
             Err(died.into())
         }
         () = interrupts.next() => end(mesh, interrupts).await,
@@ -85,10 +89,33 @@ pub(crate) async fn up(args: Args) -> Result<Exit, Error> {
 async fn end(mut mesh: Mesh, mut interrupts: Interrupts) -> Result<Exit, Error> {
     output::progress("stopping");
     tokio::select! {
-        stopped = mesh.stop() => stopped?,
+        stopped = mesh.stop() => {
+            stopped?;
+            held(&mesh)?;
+        }
         () = interrupts.next() => output::progress("stopping at once"),
     }
     Ok(Exit::Done)
+}
+
+/// A held run outlives its services; whoever wants the machine back is told how.
+fn held(mesh: &Mesh) -> Result<(), Error> {
+    let runs = match mesh.held()? {
+        0 => return Ok(()),
+        1 => "1 run is held and keeps its".to_owned(),
+        more => format!("{more} runs are held and keep their"),
+    };
+    let state = mesh.layout().root().display().to_string();
+    let command = |words: &[&str]| {
+        let words = [&["harness"], words, &["--state", &state]].concat();
+        manifest::exec_subject(&words.into_iter().map(str::to_owned).collect::<Vec<_>>())
+    };
+    output::progress(&format!(
+        "{runs} private copy; '{}' goes on, '{}' ends it",
+        command(&["up"]),
+        command(&["runs", "cleanup"])
+    ));
+    Ok(())
 }
 
 fn workspace(text: &str) -> Result<(String, PathBuf), mesh::Argument> {

@@ -3,7 +3,7 @@
 
 use std::{
     fs,
-    io::{BufRead as _, BufReader, Write as _},
+    io::{BufRead as _, BufReader, Read as _, Write as _},
     net::TcpListener,
     os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
@@ -48,6 +48,16 @@ fn help_is_not_a_failure() {
 }
 
 #[test]
+fn without_a_command_the_commands_are_listed_and_it_is_usage() {
+    let Output { status, stdout, stderr } = harness(&[]);
+    let said = String::from_utf8(stderr).unwrap();
+    assert_eq!((status.code(), stdout.len()), (Some(2), 0), "{said}");
+    for command in ["up", "run", "resume", "connect", "audit", "doctor"] {
+        assert!(said.contains(&format!("\n  {command} ")), "{said}");
+    }
+}
+
+#[test]
 fn a_command_line_that_does_not_fit_is_usage() {
     let absent = "/nowhere/at/all";
     for args in [
@@ -65,6 +75,9 @@ fn a_command_line_that_does_not_fit_is_usage() {
         vec!["resume", "--state", absent, "not-a-run", "--approve"],
         vec!["connect", "--state", absent],
         vec!["connect", "--state", absent, "prompt"],
+        vec!["patch", "show", "--state", absent, "not-an-id"],
+        vec!["patch", "show", "--state", absent],
+        vec!["runs", "cleanup", "--state", absent],
         vec!["audit", "query", "--state", absent],
         vec!["audit", "verify"],
         vec!["audit", "verify", "--state", absent, "--head", "x"],
@@ -300,6 +313,9 @@ fn an_absent_engine_blocks_and_is_named() {
     assert!(String::from_utf8(stderr).unwrap().starts_with("harness: "));
 }
 
+/// A service that is asked about its settings is content.
+const CHECK: &str = r#"case " $* " in *" --check-config "*) exit 0;; esac"#;
+
 /// The program with five services beside it that do what `script` says.
 fn installed(home: &Path, script: &str) -> PathBuf {
     fs::set_permissions(home, fs::Permissions::from_mode(0o711)).unwrap();
@@ -309,7 +325,7 @@ fn installed(home: &Path, script: &str) -> PathBuf {
     fs::copy(HARNESS, &program).unwrap();
     for service in ["gateway", "agent-svc", "sandbox-svc", "model-svc", "audit-svc"] {
         let path = dir.join(service);
-        fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
+        fs::write(&path, format!("#!/bin/sh\n{CHECK}\n{script}\n")).unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
     }
     fs::create_dir(home.join("work")).unwrap();
@@ -359,7 +375,11 @@ fn up_ends_with_the_words_of_the_service_that_ended() {
 
 /// Starts `up` whose services never become ready, and waits until all five run.
 fn waiting(home: &Path) -> (Child, Vec<u32>) {
-    let program = installed(home, "exec sleep 600");
+    waiting_for(home, "exec sleep 600")
+}
+
+fn waiting_for(home: &Path, script: &str) -> (Child, Vec<u32>) {
+    let program = installed(home, script);
     let child = up(&program, home).spawn().unwrap();
     let until = Instant::now() + Duration::from_secs(30);
     let mut pids = Vec::new();
@@ -370,6 +390,11 @@ fn waiting(home: &Path) -> (Child, Vec<u32>) {
         pids = text.lines().map(|line| line.parse().unwrap()).collect();
     }
     (child, pids)
+}
+
+fn end(child: &Child) {
+    let pid = rustix::process::Pid::from_raw(child.id().cast_signed()).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
 }
 
 fn comm(pid: u32) -> String {
@@ -403,11 +428,48 @@ fn services_do_not_outlive_up_even_when_it_is_killed() {
 fn a_signal_ends_all_of_it_and_is_no_failure() {
     let home = tempfile::tempdir().unwrap();
     let (child, pids) = waiting(home.path());
-    let pid = rustix::process::Pid::from_raw(child.id().cast_signed()).unwrap();
-    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    end(&child);
     let Output { status, stdout, .. } = child.wait_with_output().unwrap();
     assert_eq!((status.code(), stdout.len()), (Some(0), 0));
     all_over(&pids);
+}
+
+#[test]
+fn held_runs_are_told_of_at_the_end_and_ended_only_while_nothing_runs() {
+    let home = tempfile::tempdir().unwrap();
+    let script = r#"case " $* " in *" --purge "*) echo "ended $*"; exit 0;; esac; exec sleep 600"#;
+    let (mut child, pids) = waiting_for(home.path(), script);
+    let state = home.path().join("state");
+    fs::create_dir_all(state.join("sandbox-svc/state/environments/1")).unwrap();
+    let cleanup = || {
+        let program = home.path().join("bin/harness");
+        Command::new(program).args(["runs", "cleanup", "--state", text(&state)]).output().unwrap()
+    };
+    let refused = cleanup();
+    let said = String::from_utf8(refused.stderr).unwrap();
+    assert_eq!((refused.status.code(), refused.stdout.len()), (Some(1), 0), "{said}");
+    assert!(said.contains("used by another 'harness up'"), "{said}");
+
+    let mut errors = child.stderr.take().unwrap();
+    end(&child);
+    let mut said = String::new();
+    errors.read_to_string(&mut said).unwrap();
+    child.wait().unwrap();
+    all_over(&pids);
+    let last = said.lines().last().unwrap();
+    let command = format!("'harness runs cleanup --state {}'", text(&state));
+    assert!(last.starts_with("1 run is held") && last.contains(&command), "{said}");
+
+    let done = cleanup();
+    assert_eq!(done.status.code(), Some(0), "{}", String::from_utf8_lossy(&done.stderr));
+    assert_eq!(
+        String::from_utf8(done.stdout).unwrap(),
+        format!(
+            "ended --purge --state-dir {} --engine-socket {}\n",
+            text(&state.join("sandbox-svc/state")),
+            text(&home.path().join("engine"))
+        )
+    );
 }
 
 #[test]

@@ -194,7 +194,13 @@ impl<'a> Story<'a> {
     async fn attach(&self, run: RunId) -> Result<Session, Error> {
         let until = Instant::now() + LIMIT;
         loop {
-            match Session::attach(self.target.connect().await?, AttachParams::run(run)).await {
+            match Session::attach(
+                self.target.connect().await?,
+                AttachParams::run(run),
+                Part::Answers,
+            )
+            .await
+            {
                 Err(session::Error::Refused { source, .. })
                     if source.code == Code::Unavailable && Instant::now() < until =>
                 {

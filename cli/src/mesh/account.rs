@@ -96,6 +96,17 @@ pub(crate) fn command(
     Ok(command)
 }
 
+/// What runs a service's program over files of whoever runs this one: it reads them, and can do nothing else.
+pub(crate) fn checker(program: &Path) -> std::process::Command {
+    let mut command = std::process::Command::new("setpriv");
+    command.args(["--pdeathsig", "KILL", "--no-new-privs"]);
+    if rustix::process::geteuid().is_root() {
+        command.args(["--inh-caps", "-all", "--ambient-caps", "-all", "--bounding-set", "-all"]);
+    }
+    command.arg("--").arg(program);
+    command
+}
+
 /// Mounting private copies, reading workspaces whoever owns them, and giving files back to their owners.
 const SANDBOX_CAPS: &str = "-all,+sys_admin,+dac_override,+chown,+fowner";
 

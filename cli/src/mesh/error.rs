@@ -34,10 +34,16 @@ pub enum Error {
     NotText(PathBuf),
     #[error("{0}")]
     Argument(Argument),
-    #[error("manifest {file} is not valid: {fault}")]
-    Manifest { file: String, fault: String },
+    #[error("manifest {0}")]
+    Manifest(String),
     #[error("models file {file}: {fault}")]
     Models { file: String, fault: String },
+    /// In model-svc's words.
+    #[error("{0}")]
+    Judged(String),
+    /// Two at least; each is told by itself.
+    #[error("{} things that were named can not be used", .0.len())]
+    Several(Vec<Error>),
     #[error("no block of free ports between {first} and {last}")]
     NoPorts { first: u16, last: u16 },
     #[error("port {port}, which this state directory uses, is taken")]
@@ -54,8 +60,21 @@ pub enum Error {
     Died { service: &'static str, status: ExitStatus, said: String, log: PathBuf },
     #[error("{service} is not ready after {} s{said}", limit.as_secs())]
     NotReady { service: &'static str, limit: Duration, said: String, log: PathBuf },
+    #[error("not everything is ended: {0}")]
+    NotEnded(String),
     #[error("{service} does not run", service = .0.as_str())]
     NotRunning(Service),
+}
+
+impl Error {
+    /// One fault speaks for itself; of several, each is told.
+    pub(super) fn all(mut faults: Vec<Self>) -> Result<(), Self> {
+        match faults.len() {
+            0 => Ok(()),
+            1 => faults.pop().map_or(Ok(()), Err),
+            _ => Err(Self::Several(faults)),
+        }
+    }
 }
 
 /// What is wrong with something that the caller named.
@@ -88,8 +107,10 @@ impl Explain for Error {
             | Self::NotRoot
             | Self::NotText(_)
             | Self::Argument(_)
-            | Self::Manifest { .. }
-            | Self::Models { .. } => Exit::Usage,
+            | Self::Manifest(_)
+            | Self::Models { .. }
+            | Self::Judged(_)
+            | Self::Several(_) => Exit::Usage,
             Self::InUse(_)
             | Self::Record { .. }
             | Self::NoPorts { .. }
@@ -100,7 +121,17 @@ impl Explain for Error {
             | Self::End { .. }
             | Self::Died { .. }
             | Self::NotReady { .. }
+            | Self::NotEnded(_)
             | Self::NotRunning(_) => Exit::Failed,
+        }
+    }
+
+    fn details(&self) -> Vec<String> {
+        match self {
+            Self::Several(faults) => {
+                faults.iter().map(|fault| crate::error::Causes(fault).to_string()).collect()
+            }
+            _ => Vec::new(),
         }
     }
 
@@ -123,10 +154,8 @@ impl Explain for Error {
             Self::NotRoot => "run as root, or leave the choice to 'harness up'",
             Self::NotText(_) => "rename it",
             Self::Argument(argument) => return argument.advice().to_owned(),
-            Self::Manifest { .. } => {
-                "correct it; 'harness manifest validate FILE' lists every fault"
-            }
-            Self::Models { .. } => "correct the file",
+            Self::Manifest(_) | Self::Models { .. } | Self::Judged(_) => "correct the file",
+            Self::Several(_) => "correct what is listed; nothing was written",
             Self::NoPorts { .. } => "stop some programs that listen on loopback",
             Self::PortTaken { port, .. } => {
                 return format!("find who listens with 'ss -ltnp sport = :{port}' and stop it");
@@ -142,6 +171,7 @@ impl Explain for Error {
             Self::Died { log, .. } | Self::NotReady { log, .. } => {
                 return format!("see {}", log.display());
             }
+            Self::NotEnded(_) => "see that the container engine answers, then try again",
             Self::NotRunning(_) => "start it first",
         }
         .to_owned()

@@ -92,6 +92,12 @@ impl Layout {
         self.service(service).join("state")
     }
 
+    /// Where sandbox-svc keeps a directory for each run that has a private copy.
+    #[must_use]
+    pub fn environments(&self) -> PathBuf {
+        self.data(Service::SandboxSvc).join("environments")
+    }
+
     #[must_use]
     pub fn signing(&self) -> PathBuf {
         self.service(Service::Gateway).join("signing")

@@ -9,7 +9,8 @@ use std::{
 use transport::Service;
 
 use super::{
-    Argument, Error, Isolation, Layout, Options, account, leftover, models,
+    Argument, Error, Isolation, Layout, Options, account, judge, leftover,
+    models::{self, Models},
     ports::{Guard, Ports},
     programs, provision,
     record::Record,
@@ -17,7 +18,7 @@ use super::{
 use crate::file::{self, Access};
 
 const ENGINE: &str = "/var/run/docker.sock";
-const TRUST_DOMAIN: &str = "harness.local";
+pub(crate) const TRUST_DOMAIN: &str = "harness.local";
 
 /// The name of a mesh's log.
 pub(crate) fn origin(trust_domain: &impl std::fmt::Display) -> String {
@@ -41,22 +42,7 @@ pub(crate) fn prepare(dir: &Path, options: &Options) -> Result<Prepared, Error> 
     }
     let layout = Layout::new(absolute(dir)?);
     let before = Record::read(&layout)?;
-    let workspaces = workspaces(&options.workspaces)?;
-    let mut manifests = provision::reviewed(&options.manifests)?;
-    if before.is_none() && manifests.is_empty() {
-        manifests.push(provision::parse("the built-in manifest", DEFAULT_MANIFEST.into())?);
-    }
-    if before.is_none() && workspaces.is_empty() {
-        return Err(Error::Argument(Argument::NoWorkspace));
-    }
-    let models = match before.is_some() && options.models.is_none() && options.scripts.is_empty() {
-        true => Vec::new(),
-        false => models::stage(
-            options.models.as_deref(),
-            &options.scripts,
-            &layout.service(Service::ModelSvc),
-        )?,
-    };
+    let Given { workspaces, manifests, models } = given(options, before.is_none())?;
     let isolation = isolation(options.isolation, before.as_ref())?;
     let engine = match (&options.engine, &before) {
         (Some(engine), _) => engine.clone(),
@@ -93,13 +79,54 @@ pub(crate) fn prepare(dir: &Path, options: &Options) -> Result<Prepared, Error> 
     };
     // Remembered first: an interrupted start is taken up by the next one.
     record.write(&layout)?;
+    let models = match models.is_empty() {
+        true => Vec::new(),
+        false => Models::staged(&models, &layout.service(Service::ModelSvc)),
+    };
     provision::Plan { layout: &layout, record: &record, options, manifests, models }.carry_out()?;
     let programs = programs::reachable(&options.programs, &layout, isolation)?;
     Ok(Prepared { layout, record, programs, guard, lock })
 }
 
+/// Everything that the command line named, read and judged.
+struct Given {
+    workspaces: BTreeMap<String, PathBuf>,
+    manifests: Vec<provision::Reviewed>,
+    /// None where those of the last start are kept.
+    models: Vec<Models>,
+}
+
+/// All faults are found before anything is written, and all are told.
+fn given(options: &Options, new: bool) -> Result<Given, Error> {
+    let mut faults = Vec::new();
+    let workspaces = workspaces(&options.workspaces, &mut faults);
+    if new && options.workspaces.is_empty() {
+        faults.push(Error::Argument(Argument::NoWorkspace));
+    }
+    let mut manifests = provision::reviewed(&options.manifests, &mut faults);
+    if new && options.manifests.is_empty() {
+        match provision::parse("the built-in manifest", DEFAULT_MANIFEST.into()) {
+            Ok(manifest) => manifests.push(manifest),
+            Err(found) => faults.extend(found),
+        }
+    }
+    let models = match new || options.models.is_some() || !options.scripts.is_empty() {
+        true => models::read(options.models.as_deref(), &options.scripts, &mut faults),
+        false => Vec::new(),
+    };
+    if !models.is_empty() {
+        let program = programs::find(&options.programs, Service::ModelSvc)?;
+        faults.extend(judge::models(&program, &models)?);
+    }
+    Error::all(faults)?;
+    Ok(Given { workspaces, manifests, models })
+}
+
 /// A directory keeps the isolation that it was made with: its files have owners.
-fn isolation(given: Option<Isolation>, before: Option<&Record>) -> Result<Isolation, Error> {
+pub(crate) fn isolation(
+    given: Option<Isolation>,
+    before: Option<&Record>,
+) -> Result<Isolation, Error> {
     let wanted =
         before.map(|record| record.isolation).or(given).unwrap_or_else(Isolation::available);
     match wanted == Isolation::OwnUids && Isolation::available() == Isolation::OneUid {
@@ -108,7 +135,7 @@ fn isolation(given: Option<Isolation>, before: Option<&Record>) -> Result<Isolat
     }
 }
 
-fn absolute(dir: &Path) -> Result<PathBuf, Error> {
+pub(crate) fn absolute(dir: &Path) -> Result<PathBuf, Error> {
     let dir = std::path::absolute(dir).map_err(file::failed("use", dir))?;
     match dir.to_str() {
         Some(_) => Ok(dir),
@@ -138,7 +165,7 @@ fn usable(layout: &Layout, isolation: Isolation, new: bool) -> Result<bool, Erro
 }
 
 /// Takes the directory, which is made if it is not there. The lock ends with the handle.
-fn occupy(layout: &Layout, isolation: Isolation, new: bool) -> Result<File, Error> {
+pub(crate) fn occupy(layout: &Layout, isolation: Isolation, new: bool) -> Result<File, Error> {
     let root = layout.root();
     if !usable(layout, isolation, new)? {
         fs::create_dir_all(root).map_err(file::failed("create", root))?;
@@ -158,23 +185,34 @@ fn occupy(layout: &Layout, isolation: Isolation, new: bool) -> Result<File, Erro
     }
 }
 
-fn workspaces(given: &[(String, PathBuf)]) -> Result<BTreeMap<String, PathBuf>, Error> {
+fn workspaces(given: &[(String, PathBuf)], faults: &mut Vec<Error>) -> BTreeMap<String, PathBuf> {
     let mut all = BTreeMap::new();
     for (name, dir) in given {
-        named(name)?;
-        let real = fs::canonicalize(dir).map_err(file::failed("use workspace", dir))?;
-        // A comma separates workspaces where the service reads them.
-        if !real.is_dir() || real.as_os_str().as_encoded_bytes().contains(&b',') {
-            return Err(Error::Argument(Argument::NotDirectory(dir.clone())));
+        if let Err(fault) = named(name) {
+            faults.push(fault);
         }
-        if real.to_str().is_none() {
-            return Err(Error::NotText(real));
-        }
-        if all.insert(name.clone(), real).is_some() {
-            return Err(Error::Argument(Argument::Twice("workspace", name.clone())));
+        match workspace(dir) {
+            Ok(real) => {
+                if all.insert(name.clone(), real).is_some() {
+                    faults.push(Error::Argument(Argument::Twice("workspace", name.clone())));
+                }
+            }
+            Err(fault) => faults.push(fault),
         }
     }
-    Ok(all)
+    all
+}
+
+fn workspace(dir: &Path) -> Result<PathBuf, Error> {
+    let real = fs::canonicalize(dir).map_err(file::failed("use workspace", dir))?;
+    // A comma separates workspaces where the service reads them.
+    if !real.is_dir() || real.as_os_str().as_encoded_bytes().contains(&b',') {
+        return Err(Error::Argument(Argument::NotDirectory(dir.to_owned())));
+    }
+    match real.to_str() {
+        Some(_) => Ok(real),
+        None => Err(Error::NotText(real)),
+    }
 }
 
 /// A name that may stand in a path, an identity and a setting.

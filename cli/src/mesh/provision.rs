@@ -9,10 +9,10 @@ use std::{
 use acp::token::Token;
 use manifest::Manifest;
 use toml::Value;
-use transport::Service;
+use transport::{Service, TrustDomain};
 
 use super::{
-    Error, Isolation, Layout, Options, models,
+    Argument, Error, Isolation, Layout, Options, models,
     ports::Ports,
     record::Record,
     settings::{self, Facts},
@@ -35,16 +35,35 @@ pub(crate) struct Reviewed {
     pub(crate) bytes: Vec<u8>,
 }
 
-/// Reads manifests as the services will; the first fault is told.
-pub(crate) fn reviewed(paths: &[PathBuf]) -> Result<Vec<Reviewed>, Error> {
-    paths.iter().map(|path| parse(&path.display().to_string(), file::read(path)?)).collect()
+/// Reads manifests as the services will; every fault goes to `faults`.
+pub(crate) fn reviewed(paths: &[PathBuf], faults: &mut Vec<Error>) -> Vec<Reviewed> {
+    let mut all: Vec<Reviewed> = Vec::new();
+    for path in paths {
+        match file::read(path) {
+            Err(error) => faults.push(error.into()),
+            Ok(bytes) => match parse(&path.display().to_string(), bytes) {
+                Err(found) => faults.extend(found),
+                Ok(manifest) if all.iter().any(|other| other.id == manifest.id) => {
+                    faults.push(Error::Argument(Argument::Twice("manifest", manifest.id)));
+                }
+                Ok(manifest) => all.push(manifest),
+            },
+        }
+    }
+    all
 }
 
-pub(crate) fn parse(name: &str, bytes: Vec<u8>) -> Result<Reviewed, Error> {
+pub(crate) fn parse(name: &str, bytes: Vec<u8>) -> Result<Reviewed, Vec<Error>> {
     match Manifest::parse(&bytes, name) {
         Ok(manifest) => Ok(Reviewed { id: manifest.id.to_string(), bytes }),
-        Err(faults) => Err(Error::Manifest { file: name.to_owned(), fault: faults.to_string() }),
+        Err(faults) => {
+            Err(faults.as_slice().iter().map(|fault| Error::Manifest(fault.to_string())).collect())
+        }
     }
+}
+
+pub(crate) fn trust_domain(name: &str) -> Result<TrustDomain, Error> {
+    Ok(name.parse().map_err(|_| crate::pki::Error::Name(name.to_owned()))?)
 }
 
 /// Everything that one start may have to write.
@@ -89,7 +108,7 @@ fn directories(layout: &Layout, isolation: Isolation) -> Result<(), Error> {
         file::directory(&dir, isolation.shown_dir(Service::Gateway))?;
     }
     let models = layout.service(Service::ModelSvc);
-    for dir in [models.join("scripts"), models.join("keys")] {
+    for dir in models::DIRS.map(|dir| models.join(dir)) {
         file::directory(&dir, isolation.shown_dir(Service::ModelSvc))?;
     }
     Ok(())
@@ -98,10 +117,7 @@ fn directories(layout: &Layout, isolation: Isolation) -> Result<(), Error> {
 fn certificates(layout: &Layout, isolation: Isolation, domain: &str) -> Result<(), Error> {
     let store = match layout.pki().exists() {
         true => Store::open(&layout.pki())?,
-        false => {
-            let domain = domain.parse().map_err(|_| crate::pki::Error::Name(domain.to_owned()))?;
-            Store::init(&layout.pki(), domain)?
-        }
+        false => Store::init(&layout.pki(), trust_domain(domain)?)?,
     };
     let instance = || "1".to_owned();
     for service in Service::ALL {
@@ -116,7 +132,12 @@ fn certificates(layout: &Layout, isolation: Isolation, domain: &str) -> Result<(
 }
 
 /// The files of `subject`, unless those that are there live long enough.
-fn identity(store: &Store, subject: &Subject, dir: &Path, access: Access) -> Result<(), Error> {
+pub(crate) fn identity(
+    store: &Store,
+    subject: &Subject,
+    dir: &Path,
+    access: Access,
+) -> Result<(), Error> {
     let certificate = match subject {
         Subject::Receipts { .. } => dir.join("receipt.crt"),
         Subject::Service { .. } | Subject::Client { .. } | Subject::Auditor { .. } => {

@@ -8,6 +8,9 @@ use toml::Table;
 
 use super::*;
 
+/// A service that is asked about its settings is content.
+const CHECK: &str = r#"case " $* " in *" --check-config "*) exit 0;; esac"#;
+
 /// Five programs that do what `script` says, and a script for a model.
 fn programs(home: &Path, script: &str) -> Options {
     fs::set_permissions(home, fs::Permissions::from_mode(0o711)).unwrap();
@@ -16,7 +19,7 @@ fn programs(home: &Path, script: &str) -> Options {
     fs::set_permissions(&dir, fs::Permissions::from_mode(0o755)).unwrap();
     for service in Service::ALL {
         let path = dir.join(service.as_str());
-        fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
+        fs::write(&path, format!("#!/bin/sh\n{CHECK}\n{script}\n")).unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
     }
     let turns = home.join("turns.yaml");
@@ -145,6 +148,42 @@ fn wrong_input_is_refused_before_anything_is_written() {
         assert!(Mesh::create(&state, &options).is_err(), "{options:?}");
         assert!(!state.exists());
     }
+}
+
+#[test]
+fn every_fault_is_told_at_once_in_the_names_that_were_given() {
+    let home = tempfile::tempdir().unwrap();
+    let refuses = r#"
+case " $* " in
+*" --check-config "*)
+    for last; do :; done
+    echo "harness-model-svc: model fast: no script: script ${last%models.toml}scripts/0: unclosed bracket at line 2, column 5" >&2
+    exit 2;;
+esac"#;
+    let good = programs(home.path(), "exit 0");
+    fs::write(good.programs.join("model-svc"), format!("#!/bin/sh\n{refuses}\n")).unwrap();
+    let (manifest, turns) = (home.path().join("task.yaml"), home.path().join("turns.yaml"));
+    fs::write(&manifest, "id: task\nfrob: 1\n").unwrap();
+    let absent = home.path().join("absent");
+    let options = Options {
+        scripts: vec![("fast".to_owned(), turns.clone())],
+        manifests: vec![manifest.clone(), absent.clone()],
+        workspaces: vec![("demo".to_owned(), absent.clone())],
+        ..good
+    };
+    let state = home.path().join("state");
+    let error = crate::Error::from(Mesh::create(&state, &options).unwrap_err());
+    assert_eq!(error.exit(), crate::Exit::Usage);
+    let told = error.details();
+    let (task, absent, turns) = (manifest.display(), absent.display(), turns.display());
+    assert!(told[0].starts_with(&format!("can not use workspace {absent}: ")), "{told:?}");
+    assert!(told[1].starts_with(&format!("manifest {task}:1:1: ")), "{told:?}");
+    assert!(told[told.len() - 2].starts_with(&format!("can not read {absent}: ")), "{told:?}");
+    assert_eq!(
+        told[told.len() - 1],
+        format!("model fast: no script: script {turns}: unclosed bracket at line 2, column 5")
+    );
+    assert!(!state.exists());
 }
 
 #[test]

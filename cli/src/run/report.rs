@@ -19,9 +19,13 @@ pub(crate) enum Error {
     NotBegun(#[source] session::Error),
     #[error("'{0}' is not a run id")]
     NotARun(String),
-    #[error("run {0} does not wait for an approval")]
-    NotWaiting(RunId),
-    #[error("the plan that waits has the digest {found}, not {expected}")]
+    #[error("run {run} does not wait for an approval")]
+    NotWaiting { run: RunId, lookup: String },
+    #[error("nothing was answered: an approval needs the digest of the plan that it approves")]
+    NoPlan,
+    #[error("nothing was answered")]
+    LeftOpen,
+    #[error("the plan that waits has the digest {found}, not {expected}; nothing was answered")]
     OtherPlan { expected: Digest, found: Digest },
     #[error("{what} is not usable: {why}")]
     Unfit { what: &'static str, why: String },
@@ -33,8 +37,8 @@ impl Explain for Error {
     fn exit(&self) -> Exit {
         match self {
             Self::NotBegun(source) => source.exit(),
-            Self::NotARun(_) | Self::Unfit { .. } | Self::NoWorkspace => Exit::Usage,
-            Self::NotWaiting(_) | Self::OtherPlan { .. } => Exit::Failed,
+            Self::NotARun(_) | Self::NoPlan | Self::Unfit { .. } | Self::NoWorkspace => Exit::Usage,
+            Self::NotWaiting { .. } | Self::LeftOpen | Self::OtherPlan { .. } => Exit::Failed,
         }
     }
 
@@ -46,7 +50,9 @@ impl Explain for Error {
                 return format!("{}; {otherwise}", source.advice());
             }
             Self::NotARun(_) => "give the id that 'harness run' printed",
-            Self::NotWaiting(_) => "nothing is to be answered; see it with 'harness audit query'",
+            Self::NotWaiting { lookup, .. } => return lookup.clone(),
+            Self::NoPlan => "read the plan above, then give --plan DIGEST as printed",
+            Self::LeftOpen => "the run goes on waiting; answer it when you are sure",
             Self::OtherPlan { .. } => "look at what waits now before you answer",
             Self::Unfit { .. } => "correct it",
             Self::NoWorkspace => "give --workspace NAME",
@@ -82,34 +88,45 @@ const KIND: &str = "run-result";
 /// The run waits, and so does not fail.
 pub(crate) fn paused(
     session: &Session,
-    ask: &Ask,
+    asks: &[Ask],
     target: &Target,
     json: bool,
 ) -> Result<Exit, output::Error> {
-    let go_on = |answer: &str| {
+    let run_of = |ask: &Ask| ask.run_id.or_else(|| session.run());
+    let go_on = |ask: &Ask, answer: &str| {
         let words = ["harness".to_owned(), "resume".to_owned()].into_iter().chain(target.flags());
-        let run =
-            ask.run_id.or_else(|| session.run()).map(|run| run.to_string()).unwrap_or_default();
+        let run = run_of(ask).map(|run| run.to_string()).unwrap_or_default();
         words
             .chain([run, answer.to_owned(), "--plan".to_owned(), ask.plan_digest.to_string()])
             .collect::<Vec<_>>()
     };
-    let resume = vec![go_on("--approve"), go_on("--deny")];
+    let resume: Vec<_> = asks
+        .iter()
+        .flat_map(|ask| ["--approve", "--deny"].map(|answer| go_on(ask, answer)))
+        .collect();
     if json {
         let result = RunResult {
             session_id: session.id(),
-            run_id: ask.run_id.or_else(|| session.run()),
+            run_id: asks.first().and_then(run_of),
             status: "waiting_approval",
             output: None,
             steps: None,
             tool_calls: None,
             note: None,
             usage: session.usage(),
-            pending_approvals: vec![ask],
+            pending_approvals: asks.iter().collect(),
             resume,
         };
         output::document(KIND, &result)?;
         return Ok(Exit::Done);
+    }
+    let patches: Vec<RunId> =
+        asks.iter().filter(|ask| ask.patch().is_some()).filter_map(run_of).collect();
+    if let Some(run) = patches.first() {
+        let words = ["harness", "patch", "show"].map(str::to_owned).into_iter();
+        let words: Vec<_> = words.chain(target.flags()).chain([run.to_string()]).collect();
+        output::line_out("See the complete list and the diff with:")?;
+        output::line_out(&format!("  {}", escape::line(&manifest::exec_subject(&words))))?;
     }
     output::line_out("The run waits for your answer. Go on with one of:")?;
     for words in resume {
@@ -118,7 +135,12 @@ pub(crate) fn paused(
     Ok(Exit::Done)
 }
 
-pub(crate) fn ended(session: &Session, end: &Ended, json: bool) -> Result<Exit, output::Error> {
+pub(crate) fn ended(
+    session: &Session,
+    end: &Ended,
+    target: &Target,
+    json: bool,
+) -> Result<Exit, output::Error> {
     let Ended { status, steps, tool_calls, note, output: text } = end;
     if json {
         let result = RunResult {
@@ -140,8 +162,9 @@ pub(crate) fn ended(session: &Session, end: &Ended, json: bool) -> Result<Exit, 
     if *status != AgentStatus::Completed {
         let note = note.as_deref().map(|note| format!(": {note}")).unwrap_or_default();
         output::progress(&format!(
-            "harness: the run ended as {}{note}; see it with 'harness audit query'",
-            name(*status)
+            "harness: the run ended as {}{note}; {}",
+            name(*status),
+            target.lookup(session.id())
         ));
     }
     Ok(exit_of(end))

@@ -45,6 +45,12 @@ impl Ask {
         Some(Self { permission_id, run_id, action, subject, plan_digest, expires_at, plan })
     }
 
+    /// The patch that it would import, if it would import one.
+    #[must_use]
+    pub fn patch(&self) -> Option<Digest> {
+        self.plan.get("patch")?.get("digest")?.as_str()?.parse().ok()
+    }
+
     /// The whole of it, for a terminal.
     #[must_use]
     pub fn render(&self) -> String {

@@ -60,13 +60,13 @@ impl Explain for Error {
         match self {
             Self::Refused { source, .. } => match source.code {
                 Code::InvalidParams => "correct what was asked for",
-                Code::SessionNotFound => "check the id; 'harness audit query' lists what there is",
+                Code::SessionNotFound => "check the id; an auditor can list what there is",
                 Code::Forbidden => "use a token with the role operator",
                 Code::Unavailable | Code::Busy => "try again in a moment",
                 Code::PlanMismatch => "look at the plan again and answer anew",
                 _ => "check that client and gateway are of one version",
             },
-            Self::Call { .. } | Self::HalfEnded => "look at the run with 'harness audit query'",
+            Self::Call { .. } | Self::HalfEnded => "see how the run stands with 'harness connect --attach RUN'",
             Self::Violation(_) => "do not approve anything over this connection; check the gateway",
             Self::Lost { .. } | Self::Gone(_) => {
                 "see whether the gateway runs; a run that holds can be taken up with 'harness resume'"

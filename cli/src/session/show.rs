@@ -1,14 +1,22 @@
-//! Events as lines for a person. Everything in them is untrusted and escaped here; nothing is decided here.
+//! Events as lines for a person. Everything in them is untrusted and escaped here, and each line of what a model or a
+//! command wrote is marked as that; nothing is decided here.
 use event::{Data, Event};
 
-use crate::escape::{block, json, line};
+use crate::escape::{json, line, quoted};
+
+/// Before each line that a model wrote.
+const MODEL: &str = "model| ";
+/// Before each line that a command wrote.
+const COMMAND: &str = "command| ";
 
 /// One event, or `None` where a person learns nothing from it.
 #[must_use]
 pub fn render(event: &Event) -> Option<String> {
     let text = match &event.data {
         Data::SessionCreated(data) => format!("session {}", data.session_id),
-        Data::AgentStarted(data) => format!("started with model {}", line(&data.model)),
+        Data::AgentStarted(data) => {
+            format!("run {} started with model {}", line(&data.agent_id), line(&data.model))
+        }
         Data::AgentStopped(data) => {
             let note =
                 data.note.as_deref().map(|note| format!(": {}", line(note))).unwrap_or_default();
@@ -33,7 +41,10 @@ pub fn render(event: &Event) -> Option<String> {
         Data::ToolOutcomeUnknown(data) => {
             format!("nobody knows whether the call happened: {}", line(&data.reason))
         }
-        Data::TaskUpdated(data) => format!("task {:?}", data.phase),
+        Data::TaskUpdated(data) => match data.note.as_deref() {
+            Some(note) => line(note),
+            None => format!("task {:?}", data.phase),
+        },
         Data::BudgetWarning(data) => format!("{}% of {:?} used", data.pct, data.metric),
         Data::PolicyDecision(data) => {
             let subject = data
@@ -65,7 +76,7 @@ pub fn render(event: &Event) -> Option<String> {
                 data.source.as_str()
             )
         }
-        Data::CallOutput(data) => return Some(block(data.text.trim_end_matches('\n'))),
+        Data::CallOutput(data) => return Some(quoted(COMMAND, data.text.trim_end_matches('\n'))),
         Data::SandboxStarted(data) => format!("container {} runs", line(&data.container_name)),
         Data::SandboxStopped(data) => format!("container {} is gone", line(&data.container_name)),
         Data::RunRecorded(data) => format!("recorded at {}", line(&data.report_path)),
@@ -83,5 +94,30 @@ pub fn render(event: &Event) -> Option<String> {
 }
 
 fn said(text: &str) -> String {
-    format!("model: {}", block(text))
+    quoted(MODEL, text)
+}
+
+#[cfg(test)]
+mod tests {
+    use event::{CallOutput, OutputStream, id::CallId};
+    use time::OffsetDateTime;
+
+    use super::*;
+
+    #[test]
+    fn what_a_command_writes_passes_for_nothing_else() {
+        let output = CallOutput {
+            call_id: CallId::nil(),
+            stream: OutputStream::Stdout,
+            offset: 0,
+            bytes: 0,
+            text: "ok\nAllow this? y/N\n- permission x: allow\r\u{1b}[2Kmodel| sure\n".to_owned(),
+        };
+        let id = event::id::EventId::nil();
+        let event = Event { id, at: OffsetDateTime::UNIX_EPOCH, actor: None, data: output.into() };
+        assert_eq!(
+            render(&event).unwrap(),
+            "command| ok\ncommand| Allow this? y/N\ncommand| - permission x: allow\\r\\u{1b}[2Kmodel| sure"
+        );
+    }
 }

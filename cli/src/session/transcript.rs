@@ -30,6 +30,8 @@ pub enum Violation {
     PlanDigest(PermissionId),
     #[error("permission {0} with a plan of another session, call or action")]
     ForeignPlan(PermissionId),
+    #[error("another patch than the plan of permission {0} names")]
+    ForeignPatch(PermissionId),
     #[error("permission {0} with something that is not a plan")]
     NotAPlan(PermissionId),
     #[error("an answer to permission {0}, which was never asked")]

@@ -1,0 +1,197 @@
+//! `patch show`: the complete list and the diff of what an open ask would import, for people and for programs. It
+//! answers no ask.
+use std::{
+    io::{self, Write as _},
+    path::Path,
+};
+
+use acp::{AttachParams, Code};
+use clap::Subcommand;
+use event::{
+    Data, Digest,
+    id::{PermissionId, RunId, SessionId},
+};
+use serde::Serialize;
+
+use crate::{
+    Error,
+    audit::{Filter, Source},
+    error::{Exit, Explain},
+    escape, output,
+    session::{self, Ask, Part, Session},
+    target::Target,
+    terminal::LEGEND,
+};
+
+const EXAMPLES: &str = "\
+Examples:
+  harness patch show --state ./mesh 0198f000-0000-7000-8000-000000000002
+  harness patch show --state ./mesh --json 0198f000-0000-7000-8000-000000000002
+
+The patch is read as long as its ask is open. It is shown with every character visible: backslashes are doubled.
+It exits 0 when all of it was printed, 1 when there is none or it can not be read, 2 when the command line is wrong.";
+
+#[derive(Debug, Subcommand)]
+#[command(after_help = EXAMPLES)]
+pub(crate) enum Patch {
+    /// Print what an open ask would import: every entry, then the diff
+    Show {
+        #[command(flatten)]
+        target: Target,
+        /// The run that waits; with --state also the permission that it waits for
+        #[arg(value_name = "RUN|PERMISSION")]
+        id: String,
+        /// Print one JSON document
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+#[derive(Debug, thiserror::Error)]
+enum Failure {
+    #[error("'{0}' is not an id")]
+    NotAnId(String),
+    #[error("no run and no open permission has the id {0}")]
+    Unknown(String),
+    #[error("nothing waits that would import a patch")]
+    Nothing,
+    #[error("can not write the diff to stdout")]
+    Write(#[source] io::Error),
+}
+
+impl Explain for Failure {
+    fn exit(&self) -> Exit {
+        match self {
+            Self::NotAnId(_) => Exit::Usage,
+            Self::Unknown(_) | Self::Nothing | Self::Write(_) => Exit::Failed,
+        }
+    }
+
+    fn advice(&self) -> String {
+        match self {
+            Self::NotAnId(_) | Self::Unknown(_) => "give the run id that 'harness run' printed",
+            Self::Nothing => "a patch can be read while the run asks for patch.import",
+            Self::Write(_) => "check what stdout is connected to",
+        }
+        .to_owned()
+    }
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Document<'a> {
+    permission_id: PermissionId,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    run_id: Option<RunId>,
+    plan_digest: Digest,
+    patch_digest: Digest,
+    /// As `patch/read` describes it.
+    format: acp::PatchFormat,
+    text: &'a str,
+}
+
+pub(crate) async fn patch(command: Patch) -> Result<Exit, Error> {
+    let Patch::Show { target, id, json } = command;
+    let (mut session, only) = find(&target, &id).await?;
+    let shown = show(&mut session, only, json).await;
+    session.leave().await;
+    shown
+}
+
+async fn show(
+    session: &mut Session,
+    only: Option<PermissionId>,
+    json: bool,
+) -> Result<Exit, Error> {
+    let wanted = |ask: &Ask| only.is_none_or(|only| only == ask.permission_id);
+    let open = session.open_asks();
+    let mut some = false;
+    for ask in open.iter().filter(|ask| wanted(ask)) {
+        let Some(patch_digest) = ask.patch() else { continue };
+        some = true;
+        if json {
+            let text = whole(session, ask).await?;
+            output::document("patch", &document(ask, patch_digest, &text))?;
+        } else {
+            output::progress(&format!("permission {}, patch {patch_digest}", ask.permission_id));
+            output::progress(LEGEND);
+            print(session, ask).await?;
+        }
+    }
+    if some { Ok(Exit::Done) } else { Err(Failure::Nothing.into()) }
+}
+
+fn document<'a>(ask: &Ask, patch_digest: Digest, text: &'a str) -> Document<'a> {
+    Document {
+        permission_id: ask.permission_id,
+        run_id: ask.run_id,
+        plan_digest: ask.plan_digest,
+        patch_digest,
+        format: acp::PatchFormat::V1,
+        text,
+    }
+}
+
+async fn whole(session: &Session, ask: &Ask) -> Result<String, Error> {
+    let mut text = String::new();
+    let mut next = Some(0);
+    while let Some(offset) = next {
+        let page = session.patch_page(ask, offset).await?;
+        text.push_str(page.text());
+        next = page.next_offset();
+    }
+    Ok(text)
+}
+
+/// Page by page: a patch may be larger than what should be held.
+async fn print(session: &Session, ask: &Ask) -> Result<(), Error> {
+    let mut next = Some(0);
+    let mut ended = true;
+    while let Some(offset) = next {
+        let page = session.patch_page(ask, offset).await?;
+        write(&escape::block(page.text())).map_err(Failure::Write)?;
+        ended = page.text().ends_with('\n') || (ended && page.text().is_empty());
+        next = page.next_offset();
+    }
+    if !ended {
+        write("\n").map_err(Failure::Write)?;
+    }
+    Ok(())
+}
+
+fn write(text: &str) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    out.write_all(text.as_bytes())?;
+    out.flush()
+}
+
+/// The session of a run, or of a permission, which is then the only one that is looked at.
+async fn find(target: &Target, id: &str) -> Result<(Session, Option<PermissionId>), Error> {
+    let run = RunId::parse(id).map_err(|_| Failure::NotAnId(id.to_owned()))?;
+    match Session::attach(target.connect().await?, AttachParams::run(run), Part::Watches).await {
+        Ok(session) => return Ok((session, None)),
+        Err(session::Error::Refused { source, .. }) if source.code == Code::SessionNotFound => {}
+        Err(error) => return Err(error.into()),
+    }
+    let unknown = || Failure::Unknown(id.to_owned());
+    let permission = PermissionId::parse(id).map_err(|_| unknown())?;
+    // The gateway knows sessions and runs; who asked for what, the ledger knows.
+    let of = match target.state() {
+        Some(state) => asked_in(state, permission).await?,
+        None => None,
+    };
+    let to = AttachParams::session(of.ok_or_else(unknown)?);
+    Ok((Session::attach(target.connect().await?, to, Part::Watches).await?, Some(permission)))
+}
+
+async fn asked_in(state: &Path, permission: PermissionId) -> Result<Option<SessionId>, Error> {
+    let ledger = Source::of_state(state.to_owned())?.open()?;
+    let kind = Some("permission.requested".to_owned());
+    let filter = Filter { kind, ..Filter::default() };
+    let asked = ledger.all(&filter).await?;
+    let found = asked.iter().rev().find(|entry| {
+        let event = event::open(&entry.event).map(|event| event.data);
+        matches!(event, Ok(Data::PermissionRequested(asked)) if asked.permission_id == permission)
+    });
+    Ok(found.and_then(|entry| SessionId::parse(&entry.session_id).ok()))
+}

@@ -1,0 +1,158 @@
+//! The program at a terminal: what it shows before it asks, and that only a yes to the question that stands there is one.
+use std::{
+    fs::File,
+    io::{Read as _, Write as _},
+    os::fd::OwnedFd,
+    process::Stdio,
+    sync::mpsc,
+};
+
+use rustix::{
+    fs::{Mode, OFlags},
+    pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt},
+};
+use serde_json::Value;
+use tokio::{net::TcpListener, process::Command};
+
+use crate::played::{Gateway, LIMIT, Play, RUN, token};
+
+/// A terminal, and everything that was written to it.
+struct Terminal {
+    keyboard: File,
+    written: mpsc::Receiver<Vec<u8>>,
+    seen: String,
+}
+
+impl Terminal {
+    /// Its other side is for the program.
+    fn open() -> (Self, OwnedFd) {
+        let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+        grantpt(&ours).unwrap();
+        unlockpt(&ours).unwrap();
+        let name = ptsname(&ours, Vec::new()).unwrap();
+        let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let theirs = rustix::fs::open(name, flags, Mode::empty()).unwrap();
+        let keyboard = File::from(ours);
+        let mut screen = keyboard.try_clone().unwrap();
+        let (sender, written) = mpsc::channel();
+        std::thread::spawn(move || {
+            let mut bytes = [0; 4096];
+            // The read fails once the program has closed its side.
+            while let Ok(read @ 1..) = screen.read(&mut bytes) {
+                if sender.send(bytes[..read].to_vec()).is_err() {
+                    break;
+                }
+            }
+        });
+        (Self { keyboard, written, seen: String::new() }, theirs)
+    }
+
+    /// Waits until `text` stands there, and takes everything up to its end.
+    fn until(&mut self, text: &str) -> String {
+        loop {
+            if let Some(at) = self.seen.find(text) {
+                return self.seen.drain(..at + text.len()).collect();
+            }
+            let more = self
+                .written
+                .recv_timeout(LIMIT)
+                .unwrap_or_else(|_| panic!("no '{text}' after: {}", self.seen));
+            self.seen.push_str(&String::from_utf8_lossy(&more));
+        }
+    }
+
+    fn type_line(&mut self, line: &str) {
+        self.keyboard.write_all(format!("{line}\n").as_bytes()).unwrap();
+    }
+}
+
+/// Runs a command at a terminal while `person` sits there; its exit code, and what the gateway heard.
+async fn at_a_terminal(
+    play: Play,
+    words: &[&str],
+    person: impl FnOnce(&mut Terminal) + Send + 'static,
+) -> (Option<i32>, Vec<Value>) {
+    let dir = tempfile::tempdir().unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("ws://{}", listener.local_addr().unwrap());
+    let (mut terminal, theirs) = Terminal::open();
+    let mut program = Command::new(env!("CARGO_BIN_EXE_harness"));
+    program.args(words).args(["--gateway", &url, "--token-file", token(dir.path()).as_str()]);
+    program.stdin(Stdio::from(theirs.try_clone().unwrap()));
+    program.stderr(Stdio::from(theirs)).stdout(Stdio::null()).kill_on_drop(true);
+    let mut child = program.spawn().unwrap();
+    drop(program);
+    let sits = tokio::task::spawn_blocking(move || {
+        person(&mut terminal);
+        terminal
+    });
+    let all = async { tokio::join!(child.wait(), Gateway::play(listener, play), sits) };
+    let (status, heard, sat) = tokio::time::timeout(LIMIT, all).await.expect("it ends in time");
+    drop(sat.unwrap());
+    (status.unwrap().code(), heard)
+}
+
+fn decisions(heard: &[Value]) -> Vec<&str> {
+    let answers = heard.iter().filter(|request| request["method"] == "permission/respond");
+    answers.map(|request| request["params"]["decision"].as_str().unwrap()).collect()
+}
+
+const CONNECT: [&str; 4] = ["connect", "--workspace", "w", "hello"];
+
+#[tokio::test]
+async fn whatever_is_not_yes_denies() {
+    for typed in ["", "d", "allow"] {
+        let (code, heard) = at_a_terminal(Play::Honest, &CONNECT, move |terminal| {
+            terminal.until("anything else denies: ");
+            terminal.type_line(typed);
+        })
+        .await;
+        assert_eq!((code, decisions(&heard)), (Some(0), vec!["deny"]), "{typed}");
+    }
+}
+
+#[tokio::test]
+async fn the_diff_is_shown_as_often_as_it_is_asked_for_and_then_the_question_stands_again() {
+    let (code, heard) = at_a_terminal(Play::Imports, &CONNECT, |terminal| {
+        for _ in 0..2 {
+            terminal.until("; d shows the complete list and the diff: ");
+            terminal.type_line("d");
+            let shown = terminal.until("-- end of the diff");
+            assert!(
+                shown.contains("+\\u{1b}[2K\\u{202e}y\\\\n\\r\r\nAllow this? y\r\n"),
+                "{shown}"
+            );
+            assert!(!shown.contains(['\u{1b}', '\u{202e}']), "{shown}");
+        }
+        terminal.until("; d shows the complete list and the diff: ");
+        terminal.type_line("yes");
+    })
+    .await;
+    assert_eq!((code, decisions(&heard)), (Some(0), vec!["allow"]));
+    assert_eq!(heard.iter().filter(|request| request["method"] == "patch/read").count(), 4);
+}
+
+#[tokio::test]
+async fn another_patch_than_the_one_asked_about_ends_it_without_an_answer() {
+    let (code, heard) = at_a_terminal(Play::ShowsAnotherPatch, &CONNECT, |terminal| {
+        terminal.until("the complete list and the diff: ");
+        terminal.type_line("d");
+        terminal.until("do not approve anything over this connection");
+    })
+    .await;
+    assert_eq!((code, decisions(&heard)), (Some(1), vec![]));
+}
+
+#[tokio::test]
+async fn resume_asks_at_a_terminal_and_leaves_open_what_is_not_approved() {
+    for (typed, expected) in [("no", (Some(1), vec![])), ("y", (Some(0), vec!["allow"]))] {
+        let (code, heard) =
+            at_a_terminal(Play::Imports, &["resume", RUN, "--approve"], move |terminal| {
+                let shown = terminal.until("anything else leaves it open");
+                assert!(shown.contains("The run asks for patch.import"), "{shown}");
+                terminal.type_line(typed);
+            })
+            .await;
+        assert_eq!((code, decisions(&heard)), expected, "{typed}");
+    }
+}
