@@ -28,6 +28,7 @@ use tokio_rustls::server::TlsStream;
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 use tower::Service as _;
 use tracing::debug;
+use transport::server::Seat;
 use transport::{CancellationToken, Readiness};
 
 use crate::Desk;
@@ -70,10 +71,11 @@ struct Upgrade {
     socket: OwnedSemaphorePermit,
 }
 
-/// Serves one connection to its end.
+/// Serves one connection to its end. Until a person is known behind it, it may be given up for a newer one.
 pub(crate) async fn connection(
     front: Arc<Front>,
     stream: TlsStream<TcpStream>,
+    seat: Seat,
     shutdown: CancellationToken,
 ) {
     let admitted = Admitted::default();
@@ -95,6 +97,7 @@ pub(crate) async fn connection(
         // Between two requests there is nothing to wait for.
         () = shutdown.cancelled() => return,
         () = tokio::time::sleep(PLAIN) => return,
+        () = seat.lost() => return debug!("connection given up for a newer one"),
     };
     if let Err(error) = served {
         // Mostly clients that hang up; the error names no part of a request.
@@ -105,6 +108,7 @@ pub(crate) async fn connection(
     if let Some(Upgrade { upgraded, person, socket }) = admitted
         && let Ok(upgraded) = upgraded.await
     {
+        drop(seat);
         harness::serve(front.desk.clone(), person, TokioIo::new(upgraded), shutdown).await;
         drop(socket);
     }

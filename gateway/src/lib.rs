@@ -168,8 +168,8 @@ impl transport::Bound for Bound {
         let Self { listener, front } = self;
         let stop = shutdown.clone();
         listener
-            .serve(shutdown, move |stream, _peer| {
-                api::connection(front.clone(), stream, stop.clone())
+            .serve(shutdown, move |stream, _peer, seat| {
+                api::connection(front.clone(), stream, seat, stop.clone())
             })
             .await;
         Ok(())

@@ -13,6 +13,8 @@ pub(crate) enum Failed {
     NoIssuers,
     #[error("the handshake took too long")]
     TimedOut,
+    #[error("the handshake was under way longest when others needed its place")]
+    CrowdedOut,
     #[error("no common protocol; the peer must offer h2")]
     Protocol,
     #[error("the handshake failed")]
@@ -41,6 +43,7 @@ impl Failed {
         match self {
             Self::NoIssuers => "no_issuers",
             Self::TimedOut => "timeout",
+            Self::CrowdedOut => "crowded_out",
             Self::Protocol => "no_common_protocol",
             Self::Peer(why) => why.label(),
             Self::Tls(error) => match find::<TlsError>(error) {

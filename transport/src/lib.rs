@@ -21,6 +21,7 @@ mod listener;
 pub mod material;
 pub mod peer;
 pub mod ready;
+mod room;
 mod run;
 pub mod server;
 pub mod state_dir;

@@ -1,4 +1,5 @@
 //! Accepts TLS connections: a bounded number of handshakes at once, each with a time limit, each refusal counted and logged.
+//! Whoever stays silent makes room for others and never holds them up.
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
@@ -7,16 +8,22 @@ use rustls::ServerConfig;
 use tokio::{
     io::AsyncWriteExt as _,
     net::{TcpListener, TcpStream},
-    sync::{OwnedSemaphorePermit, Semaphore},
 };
 use tokio_rustls::{TlsAcceptor, server::TlsStream};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::{debug, warn};
 
-use crate::{Chain, handshake::Failed, server::Error, tls::HTTP_1_1};
+use crate::{
+    Chain,
+    handshake::Failed,
+    room::{Room, Seat},
+    server::Error,
+    tls::HTTP_1_1,
+};
 
 const HANDSHAKE_LIMIT: Duration = Duration::from_secs(5);
-const HANDSHAKES_AT_ONCE: usize = 64;
+/// Well below the 1024 file descriptors that a process usually has; each seat is a socket and a few KiB.
+const SEATS: usize = 384;
 /// For a refused peer to read why.
 const LINGER: Duration = Duration::from_millis(500);
 /// After `accept` fails for want of file descriptors, trying at once again would only burn time.
@@ -27,7 +34,7 @@ pub(crate) struct Listener {
     flag: &'static str,
     addr: SocketAddr,
     tcp: TcpListener,
-    handshakes: Arc<Semaphore>,
+    room: Room,
 }
 
 impl Listener {
@@ -35,7 +42,7 @@ impl Listener {
         let failed = |source| Error::Listen { flag, addr, source };
         let tcp = TcpListener::bind(addr).await.map_err(failed)?;
         let addr = tcp.local_addr().map_err(failed)?;
-        Ok(Self { flag, addr, tcp, handshakes: Arc::new(Semaphore::new(HANDSHAKES_AT_ONCE)) })
+        Ok(Self { flag, addr, tcp, room: Room::new(SEATS) })
     }
 
     pub(crate) fn flag(&self) -> &'static str {
@@ -47,26 +54,31 @@ impl Listener {
     }
 
     /// Runs `each` on `tracker` for every connection whose handshake came to an end, until `stopping`. `config` is asked at
-    /// every connection, so that reloaded material counts from the next one on.
+    /// every connection, so that reloaded material counts from the next one on. The seat is `each`'s to leave, as soon as
+    /// it knows who is there.
     pub(crate) async fn run<F, Fut>(
-        self,
+        mut self,
         config: impl Fn() -> Option<Arc<ServerConfig>>,
         tracker: TaskTracker,
         stopping: CancellationToken,
         each: F,
     ) where
-        F: Fn(TlsStream<TcpStream>, SocketAddr) -> Fut + Clone + Send + Sync + 'static,
+        F: Fn(TlsStream<TcpStream>, SocketAddr, Seat) -> Fut + Clone + Send + Sync + 'static,
         Fut: Future<Output = ()> + Send + 'static,
     {
-        while let Some((tcp, peer, permit)) = self.next(&stopping).await {
+        while let Some((tcp, peer, seat)) = self.next(&stopping).await {
             let (config, each, stopping, flag) =
                 (config(), each.clone(), stopping.clone(), self.flag);
             tracker.spawn(async move {
-                match stopping.run_until_cancelled(shake(tcp, config)).await {
-                    Some(Ok(stream)) => {
-                        drop(permit);
-                        each(stream, peer).await;
+                let shaken = async {
+                    tokio::select! {
+                        shaken = shake(tcp, config) => shaken,
+                        () = seat.lost() => Err(Failed::CrowdedOut),
                     }
+                };
+                let shaken = stopping.run_until_cancelled(shaken).await;
+                match shaken {
+                    Some(Ok(stream)) => each(stream, peer, seat).await,
                     Some(Err(failed)) => report(flag, peer, &failed),
                     None => debug!(listener = flag, %peer, "handshake given up, stopping"),
                 }
@@ -74,17 +86,15 @@ impl Listener {
         }
     }
 
-    /// The next connection that may start its handshake; waiting ones stay in the kernel's queue.
+    /// The next connection, with a seat for its handshake.
     async fn next(
-        &self,
+        &mut self,
         stopping: &CancellationToken,
-    ) -> Option<(TcpStream, SocketAddr, OwnedSemaphorePermit)> {
+    ) -> Option<(TcpStream, SocketAddr, Seat)> {
         let accepted = async {
-            // The semaphore is never closed.
-            let permit = self.handshakes.clone().acquire_owned().await.ok()?;
             loop {
                 match self.tcp.accept().await {
-                    Ok((tcp, peer)) => return Some((tcp, peer, permit)),
+                    Ok((tcp, peer)) => return Some((tcp, peer, self.room.enter().await?)),
                     Err(error) => {
                         warn!(listener = self.flag, error = %Chain(&error), "cannot accept a connection");
                         tokio::time::sleep(ACCEPT_PAUSE).await;

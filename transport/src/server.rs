@@ -19,6 +19,7 @@ use tracing::{info, warn};
 
 use self::connection::Connections;
 pub use self::public::PublicListener;
+pub use crate::room::Seat;
 use crate::{
     Context,
     authz::{HEALTH_WATCH, Table},

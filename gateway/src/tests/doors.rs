@@ -133,3 +133,23 @@ async fn a_socket_does_not_outlive_its_token() {
     assert_eq!(raw.message().await, Got::Close(Some(4401)));
     assert_eq!(get(&mesh, "/harness", &with(&Raw::bearer("ada"))).await.0, 401);
 }
+
+#[tokio::test]
+async fn silent_connections_hold_nobody_up() {
+    let mesh = Mesh::start().await;
+    let mut silent = Vec::new();
+    for _ in 0..256 {
+        silent.push(tokio::net::TcpStream::connect(mesh.addr).await.expect("connects"));
+    }
+    // Others have shaken hands and say no more.
+    let mut shaken = Vec::new();
+    for _ in 0..8 {
+        shaken.push(Raw::connect(&mesh).await);
+    }
+    let mut ada = Raw::open(&mesh, "ada").await;
+    ada.initialize(true).await;
+    for stream in &silent {
+        let open = stream.try_read(&mut [0]).expect_err("neither cut nor spoken to");
+        assert_eq!(open.kind(), std::io::ErrorKind::WouldBlock);
+    }
+}

@@ -48,7 +48,8 @@ impl Connections {
         shutdown: CancellationToken,
     ) {
         let (all, flag) = (self.clone(), listener.flag());
-        let each = move |stream, addr| all.clone().serve(stream, flag, addr);
+        // The handshake has told who is there.
+        let each = move |stream, addr, _seat| all.clone().serve(stream, flag, addr);
         listener.run(config, self.tasks.tracker.clone(), shutdown, each).await;
     }
 

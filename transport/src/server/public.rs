@@ -7,7 +7,7 @@ use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
 
 use super::Error;
-use crate::{Context, listener::Listener};
+use crate::{Context, listener::Listener, room::Seat};
 
 /// A bound listener for people.
 #[derive(Debug)]
@@ -28,10 +28,11 @@ impl PublicListener {
     }
 
     /// Runs `each` on the context's tracker for every connection after its handshake, until `shutdown`. Open connections
-    /// are the caller's to end.
+    /// are the caller's to end, and nobody is known yet: `each` leaves the seat when it knows who is there, and ends the
+    /// connection when the seat is lost.
     pub async fn serve<F, Fut>(self, shutdown: CancellationToken, each: F)
     where
-        F: Fn(TlsStream<TcpStream>, SocketAddr) -> Fut + Clone + Send + Sync + 'static,
+        F: Fn(TlsStream<TcpStream>, SocketAddr, Seat) -> Fut + Clone + Send + Sync + 'static,
         Fut: Future<Output = ()> + Send + 'static,
     {
         let Self { context, listener } = self;
