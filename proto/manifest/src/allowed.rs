@@ -2,6 +2,7 @@
 //! find out.
 
 use crate::execution::Mode;
+use crate::fields::{Field, Reader};
 
 pub(crate) const MAX_PATTERN: usize = 1_024;
 
@@ -58,6 +59,24 @@ pub fn check_allowed_path(pattern: &str, mode: Mode) -> Result<(), BadAllowedPat
         Mode::Snapshot => Ok(()),
         Mode::Mount => mountable(pattern),
     }
+}
+
+/// A list of them, each fault told.
+pub(crate) fn read(
+    reader: &mut Reader<'_>,
+    field: &Field<'_>,
+    mode: Mode,
+    may_be_empty: bool,
+) -> Option<Vec<String>> {
+    let mut paths = Vec::new();
+    for (item, path) in reader.each_text(field, may_be_empty)? {
+        let Some(path) = path else { continue };
+        if let Err(why) = check_allowed_path(&path, mode) {
+            reader.fault(item.node.place, format!("{} {why}", item.path));
+        }
+        paths.push(path);
+    }
+    Some(paths)
 }
 
 fn mountable(pattern: &str) -> Result<(), BadAllowedPath> {

@@ -25,8 +25,8 @@ struct Candidate {
     justification: Option<String>,
     /// Of a file's ask; what the system asks is answered as the files say for all their asks.
     approvers: Option<Requirement>,
-    /// Names the decision among equals.
-    leads: bool,
+    /// The greatest names the decision among equals.
+    rank: u8,
 }
 
 pub(crate) struct Ballot<'p> {
@@ -101,8 +101,8 @@ impl<'p> Ballot<'p> {
         }
     }
 
-    /// A built-in rule. One that `leads` names the decision even where a file is as strict.
-    pub(crate) fn system(&mut self, rule: &str, effect: Effect, reason: String, leads: bool) {
+    /// A built-in rule. One with a rank names the decision even where a file is as strict.
+    pub(crate) fn system(&mut self, rule: &str, effect: Effect, reason: String, rank: u8) {
         self.push(Candidate {
             layer: Layer::System,
             rule: rule.to_owned(),
@@ -110,7 +110,7 @@ impl<'p> Ballot<'p> {
             reason,
             justification: None,
             approvers: None,
-            leads,
+            rank,
         });
     }
 
@@ -128,7 +128,7 @@ impl<'p> Ballot<'p> {
         let deciding = candidates.into_iter().filter(|candidate| candidate.effect == effect);
         let Candidate { layer, rule, reason, justification, .. } =
             deciding.min_by(|one, other| {
-                let order = |candidate: &Candidate| (!candidate.leads, candidate.layer);
+                let order = |candidate: &Candidate| (Reverse(candidate.rank), candidate.layer);
                 order(one).cmp(&order(other)).then_with(|| one.rule.cmp(&other.rule))
             })?;
         let asks = effect == Effect::Ask;
@@ -186,7 +186,7 @@ impl<'p> Ballot<'p> {
                 reason: format!("{} is denied without exception", hard.text),
                 justification: None,
                 approvers: None,
-                leads: false,
+                rank: 0,
             });
         }
     }
@@ -202,7 +202,7 @@ impl<'p> Ballot<'p> {
             reason,
             justification: justification.map(str::to_owned),
             approvers,
-            leads: false,
+            rank: 0,
         });
     }
 

@@ -6,9 +6,9 @@ use event::Digest;
 use crate::ballot::Side;
 use crate::decision::Layer;
 use crate::evaluate::Evaluator;
-use crate::execution::optional;
+use crate::execution::{Mode, optional};
 use crate::fault::Faults;
-use crate::fields::{Field, Reader};
+use crate::fields::Reader;
 use crate::policy::Policy;
 use crate::policy_test::{self, PolicyTest};
 use crate::protected::Protected;
@@ -38,7 +38,8 @@ impl Ceiling {
         let mut reader = Reader::new(file, "the ceiling");
         let ceiling = source::tree(&mut reader, bytes, "kind: ceiling and an id")
             .and_then(|tree| read(&mut reader, &tree, Digest::of(bytes)));
-        if let Some(ceiling) = &ceiling {
+        // Examples of half a file say nothing.
+        if let Some(ceiling) = ceiling.as_ref().filter(|_| reader.is_content()) {
             let protected = Protected::under(Some(ceiling), None);
             policy_test::run(&mut reader, &ceiling.tests, &ceiling.alone(&protected));
         }
@@ -65,7 +66,7 @@ fn read(reader: &mut Reader<'_>, tree: &Node, digest: Digest) -> Option<Ceiling>
     let policy = rules::policy(reader, &table);
     let tests = optional(&table, "tests", Vec::new(), |field| policy_test::read(reader, field));
     let protected_paths = optional(&table, "protected_paths", None, |field| {
-        protected_patterns(reader, field).map(Some)
+        allowed::read(reader, field, Mode::Snapshot, true).map(Some)
     });
     kind?;
     Some(Ceiling {
@@ -76,15 +77,4 @@ fn read(reader: &mut Reader<'_>, tree: &Node, digest: Digest) -> Option<Ceiling>
         protected_paths: protected_paths?,
         digest,
     })
-}
-
-fn protected_patterns(reader: &mut Reader<'_>, field: &Field<'_>) -> Option<Vec<String>> {
-    let paths = reader.texts(field)?;
-    let items = reader.items(field)?;
-    for (item, path) in items.iter().zip(&paths) {
-        if let Err(why) = allowed::check_allowed_path(path, crate::Mode::Snapshot) {
-            reader.fault(item.node.place, format!("{} {why}", item.path));
-        }
-    }
-    Some(paths)
 }

@@ -25,6 +25,17 @@ pub struct ResolvedProgram {
 /// One file that is many programs and looks at the name it was called by.
 const MULTI_CALL: [&str; 4] = ["busybox", "toybox", "coreutils", "uutils"];
 
+impl ResolvedProgram {
+    /// Whether its file is many programs and looks at the name it was called by.
+    pub fn is_multi_call(&self) -> bool {
+        is_multi_call(base_name(self.resolved.as_ref().unwrap_or(&self.path)))
+    }
+}
+
+fn is_multi_call(name: &str) -> bool {
+    MULTI_CALL.iter().any(|multi| name.starts_with(multi))
+}
+
 impl Command {
     pub fn new(argv: impl IntoIterator<Item = impl Into<String>>) -> Self {
         Self { argv: argv.into_iter().map(Into::into).collect(), program: None }
@@ -37,7 +48,7 @@ impl Command {
         let Some(ResolvedProgram { path, resolved }) = &self.program else { return names };
         let found = [Some(path), resolved.as_ref()].into_iter().flatten().map(|path| {
             let name = base_name(path);
-            (name, MULTI_CALL.iter().any(|multi| name.starts_with(multi)))
+            (name, is_multi_call(name))
         });
         // Which program such a file is, the name it was called by already says.
         for (name, multi) in found {

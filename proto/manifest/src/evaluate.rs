@@ -77,7 +77,7 @@ impl Evaluator<'_> {
         if command.argv.is_empty() {
             return vec![self.no_argv(&whole)];
         }
-        let Inspection { class, segments, unparsable } = interpreter::inspect(command);
+        let Inspection { class, segments, unparsable, .. } = interpreter::inspect(command);
         let mut ballot = Ballot::new(action, Some(&whole), &self.sides);
         ballot.rules(Some(&whole));
         for alias in command.aliases() {
@@ -87,10 +87,10 @@ impl Evaluator<'_> {
             let reason = format!(
                 "{program} runs other commands; a wildcard allows it only with class: interpreter"
             );
-            ballot.system(system::INTERPRETER, Effect::Ask, reason, false);
+            ballot.system(system::INTERPRETER, Effect::Ask, reason, 0);
             if let Some(why) = unparsable {
                 let reason = format!("what {program} runs cannot be told: {why}");
-                ballot.system(system::UNPARSABLE, Effect::Ask, reason, true);
+                ballot.system(system::UNPARSABLE, Effect::Ask, reason, 1);
             }
         }
         let mut decisions = vec![self.settle(ballot, action, Some(&whole))];
@@ -118,16 +118,16 @@ impl Evaluator<'_> {
         ballot.rules(Some(&path.subject(directory)));
         if is_git_directory(&path) {
             let reason = "nothing is written to .git, however it is spelt".to_owned();
-            ballot.system(system::GIT_DIRECTORY, Effect::Deny, reason, true);
+            ballot.system(system::GIT_DIRECTORY, Effect::Deny, reason, 2);
         }
         let along = target == Target::Directory { along: true };
         if self.manifest.is_some_and(|manifest| !along && !manifest.may_modify(path.as_str())) {
             let reason = "allowed_paths does not cover it".to_owned();
-            ballot.system(system::ALLOWED_PATHS, Effect::Deny, reason, true);
+            ballot.system(system::ALLOWED_PATHS, Effect::Deny, reason, 1);
         }
         if self.protected.covers(&path) {
             let reason = "tools run or obey what is written there".to_owned();
-            ballot.system(system::PROTECTED_PATHS, Effect::Ask, reason, true);
+            ballot.system(system::PROTECTED_PATHS, Effect::Ask, reason, 1);
         }
         self.settle(ballot, action, Some(path.as_str()))
     }
@@ -147,7 +147,7 @@ impl Evaluator<'_> {
     /// A subject that has no normal form.
     fn refused(&self, action: Action, text: &str, rule: &str, reason: String) -> Decision {
         let mut ballot = Ballot::new(action, Some(text), &self.sides);
-        ballot.system(rule, Effect::Deny, reason, true);
+        ballot.system(rule, Effect::Deny, reason, 1);
         self.settle(ballot, action, Some(text))
     }
 

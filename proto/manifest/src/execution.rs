@@ -71,9 +71,9 @@ impl Limits {
     };
 }
 
-const KEYS: [&str; 7] =
+pub(crate) const EXECUTION_KEYS: [&str; 7] =
     ["backend", "mode", "image", "allow_commands", "checks", "limits", "dependencies"];
-const LIMIT_KEYS: [&str; 9] = [
+pub(crate) const LIMIT_KEYS: [&str; 9] = [
     "memory",
     "pids",
     "cpus",
@@ -100,7 +100,7 @@ impl Execution {
     }
 
     pub(crate) fn read(reader: &mut Reader<'_>, field: &Field<'_>) -> Option<Self> {
-        let table = reader.table(&field.path, field.node, &KEYS)?;
+        let table = reader.table(&field.path, field.node, &EXECUTION_KEYS)?;
         let backend = reader.required(&table, "backend").and_then(|field| {
             reader.one_of(&field, &[("oci", Backend::Oci), ("none", Backend::None)])
         })?;

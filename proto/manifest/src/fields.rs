@@ -49,6 +49,11 @@ impl<'f> Reader<'f> {
         self.faults.push(Fault { file: self.file.to_owned(), line, column, what });
     }
 
+    /// Nothing is wrong so far.
+    pub(crate) fn is_content(&self) -> bool {
+        self.faults.is_empty()
+    }
+
     /// The value when nothing is wrong.
     pub(crate) fn finish<T>(self, value: Option<T>) -> Result<T, Faults> {
         match value {
@@ -169,6 +174,25 @@ impl<'f> Reader<'f> {
         texts.into_iter().collect()
     }
 
+    /// The items of a list with at least one, and the text of each that is one.
+    pub(crate) fn each_text<'n>(
+        &mut self,
+        field: &Field<'n>,
+        may_be_empty: bool,
+    ) -> Option<Vec<(Field<'n>, Option<String>)>> {
+        let items = self.items(field)?;
+        if items.is_empty() && !may_be_empty {
+            let Field { path, node } = field;
+            self.fault(node.place, format!("{path} is empty; list at least one"));
+            return None;
+        }
+        let with_text = |item| {
+            let text = self.text(&item);
+            (item, text)
+        };
+        Some(items.into_iter().map(with_text).collect())
+    }
+
     /// A list of texts with at least one.
     pub(crate) fn some_texts(&mut self, field: &Field<'_>) -> Option<Vec<String>> {
         let texts = self.texts(field)?;
@@ -263,7 +287,7 @@ pub(crate) fn nearest<'k>(name: &str, known: &[&'k str]) -> Option<&'k str> {
 }
 
 /// Levenshtein distance in characters.
-fn distance(one: &str, other: &str) -> usize {
+pub(crate) fn distance(one: &str, other: &str) -> usize {
     let other: Vec<char> = other.chars().collect();
     let mut row: Vec<usize> = (0..=other.len()).collect();
     for (index, left) in one.chars().enumerate() {

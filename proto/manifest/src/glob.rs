@@ -16,7 +16,7 @@ pub(crate) struct Glob {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Token {
+pub(crate) enum Token {
     Exactly(char),
     OneInSegment,
     ManyInSegment,
@@ -47,6 +47,16 @@ impl Glob {
     /// No wildcard: it covers exactly itself.
     pub(crate) fn is_literal(&self) -> bool {
         self.tokens.is_empty()
+    }
+
+    /// What every subject begins with.
+    pub(crate) fn prefix(&self) -> &str {
+        &self.prefix
+    }
+
+    /// The whole pattern, its literal beginning included.
+    pub(crate) fn tokens(&self) -> Vec<Token> {
+        self.prefix.chars().map(Token::Exactly).chain(self.tokens.iter().copied()).collect()
     }
 
     pub(crate) fn matches(&self, subject: &str) -> bool {

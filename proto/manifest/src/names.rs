@@ -34,7 +34,7 @@ pub fn fold(name: &str) -> String {
 }
 
 /// Unicode's default ignorable code points, and the controls that nothing shows.
-fn is_ignorable(character: char) -> bool {
+pub(crate) fn is_ignorable(character: char) -> bool {
     matches!(
         character,
         '\u{00ad}'

@@ -1,5 +1,7 @@
 //! Where a rule is written. It is no part of what the rule says.
 
+use std::cmp::Ordering;
+
 use serde::Serialize;
 
 use crate::tree::Place;
@@ -19,6 +21,18 @@ impl PartialEq for At {
 }
 
 impl Eq for At {}
+
+impl PartialOrd for At {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for At {
+    fn cmp(&self, _: &Self) -> Ordering {
+        Ordering::Equal
+    }
+}
 
 impl From<Place> for At {
     fn from(Place { line, column }: Place) -> Self {

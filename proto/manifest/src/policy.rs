@@ -140,9 +140,23 @@ impl Rule {
         });
         Self::Patterns { patterns, fallback, at }
     }
+
+    /// Every pattern in the order of precedence, the fallback last.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Pattern> {
+        let (patterns, fallback) = match self {
+            Self::Flat { .. } => (&[][..], None),
+            Self::Patterns { patterns, fallback, at: _ } => (&patterns[..], fallback.as_ref()),
+        };
+        patterns.iter().chain(fallback)
+    }
 }
 
 impl Policy {
+    /// Every pattern of every action.
+    pub(crate) fn patterns(&self) -> impl Iterator<Item = (Action, &Pattern)> {
+        self.rules.iter().flat_map(|(action, rule)| rule.all().map(|pattern| (*action, pattern)))
+    }
+
     /// What is denied whatever else is written.
     pub(crate) fn hard_denied<'p>(
         &'p self,

@@ -225,10 +225,9 @@ fn hard_patterns(
     field: &Field<'_>,
     action: Option<Action>,
 ) -> Option<Vec<HardDeny>> {
-    let texts = reader.some_texts(field)?;
-    let items = reader.items(field)?;
     let mut patterns: Vec<HardDeny> = Vec::new();
-    for (item, text) in items.iter().zip(texts) {
+    for (item, text) in reader.each_text(field, false)? {
+        let Some(text) = text else { continue };
         if let Some(what) = bad_pattern(&text, &item.path, action) {
             reader.fault(item.node.place, what);
         }

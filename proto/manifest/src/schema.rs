@@ -96,7 +96,8 @@ impl Manifest {
         let mut reader = Reader::new(file, "the manifest");
         let manifest = source::tree(&mut reader, bytes, REQUIRED)
             .and_then(|tree| read(&mut reader, &tree, Digest::of(bytes)));
-        if let Some(manifest) = &manifest {
+        // Examples of half a file say nothing.
+        if let Some(manifest) = manifest.as_ref().filter(|_| reader.is_content()) {
             let protected = Protected::default();
             policy_test::run(&mut reader, &manifest.tests, &manifest.alone(&protected));
         }
@@ -146,7 +147,7 @@ fn read(reader: &mut Reader<'_>, tree: &Node, digest: Digest) -> Option<Manifest
     let mode = execution.as_ref().map_or(Mode::Snapshot, |execution| execution.mode);
     let allowed_paths = reader
         .required(&table, "allowed_paths")
-        .and_then(|field| allowed_paths(reader, &field, mode));
+        .and_then(|field| allowed::read(reader, &field, mode, false));
     let interaction =
         optional(&table, "interaction", Interaction::default(), |field| interaction(reader, field));
     let models = optional(&table, "models", Vec::new(), |field| models(reader, field));
@@ -165,17 +166,6 @@ fn read(reader: &mut Reader<'_>, tree: &Node, digest: Digest) -> Option<Manifest
         models: models?,
         digest,
     })
-}
-
-fn allowed_paths(reader: &mut Reader<'_>, field: &Field<'_>, mode: Mode) -> Option<Vec<String>> {
-    let paths = reader.some_texts(field)?;
-    let items = reader.items(field)?;
-    for (item, path) in items.iter().zip(&paths) {
-        if let Err(why) = allowed::check_allowed_path(path, mode) {
-            reader.fault(item.node.place, format!("{} {why}", item.path));
-        }
-    }
-    Some(paths)
 }
 
 /// Workspace-relative, with no segment that could lead elsewhere.

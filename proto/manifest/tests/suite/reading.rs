@@ -22,7 +22,7 @@ permissions:
 ";
 
 /// Every key.
-const FULL: &str = "\
+pub(crate) const FULL: &str = "\
 id: demo
 title: A demonstration
 goal: >

@@ -1,0 +1,118 @@
+//! What is told about a decision, what changes between two rulebooks, and the text that a task begins with.
+use event::Effect::{Allow, Ask, Deny};
+use insta::assert_snapshot;
+use manifest::{Action, Change, Command, Manifest, Recorded, Rulebook, diff, lint, starter};
+
+use crate::{ceiling, manifest, rulebook};
+
+#[test]
+fn an_explanation_names_rule_place_reason_and_files() {
+    let rules = Rulebook::new(
+        manifest(
+            "permissions:
+  process.exec:
+    'cargo test**': {effect: ask, id: tests, justification: \"they take\\e[31m long\", approvers: {roles: [operator], count: 2, not: requester}}
+    'rm -rf**': deny
+    '*': ask",
+        ),
+        Some(ceiling("permissions: {process.exec: {'**': allow}}")),
+        None,
+    );
+    let exec = |argv: &[&str]| rules.explain_exec(&Command::new(argv.iter().copied())).to_string();
+    assert_snapshot!(
+        [
+            exec(&["cargo", "test"]),
+            exec(&["sh", "-c", "ls; rm -rf x"]),
+            exec(&["python3", "\u{202e}x"]),
+        ]
+        .join("\n")
+    );
+}
+
+#[test]
+fn an_explanation_is_a_document_too() {
+    let rules = rulebook("  fs.read: {'src/*': allow, '**': deny}");
+    let explanation = rules.explain(Action::FsRead, Some("src/a/b"));
+    insta::assert_json_snapshot!(explanation);
+}
+
+#[test]
+fn near_misses_say_why() {
+    let rules = rulebook(
+        "  fs.read: {'src/*': allow, 'SRC/**': allow, 'src/a/b/**': allow, src/a: allow, /src/a/b: allow, 'other': allow}
+  process.exec: {'cargo test': allow}
+  network: {'*.pkg.test:443': allow}",
+    );
+    let why = |action, subject| {
+        let explanation = rules.explain(action, Some(subject));
+        explanation.near_misses.iter().map(|miss| miss.why).collect::<Vec<_>>()
+    };
+    assert_eq!(
+        why(Action::FsRead, "src/a/b"),
+        [
+            "it covers what is in the directory, not the directory",
+            "paths begin neither with / nor with ./",
+            "it differs in upper and lower case",
+            "a * stops at /; ** does not",
+            "it covers the directory, not what is in it; add /**",
+        ]
+    );
+    assert_eq!(
+        why(Action::ProcessExec, "cargo test --lib"),
+        ["it has no wildcard at its end and the command goes on"]
+    );
+    assert_eq!(
+        why(Action::Network, "pkg.test:443"),
+        ["*. covers what is below a domain, not the domain itself"]
+    );
+}
+
+#[test]
+fn what_becomes_wider_is_told_apart_from_what_becomes_narrower() {
+    let old = rulebook("  mcp.call: {'a/**': ask, 'b': allow, '*': deny}");
+    let new = rulebook("  mcp.call: {'a/**': allow, 'b': ask, '*': deny}");
+    let recorded = Recorded { action: Action::McpCall, subject: Some("a/seen".into()) };
+    let changes = diff(&old, &new, &[recorded.clone(), recorded]);
+    let short = |change: &Change| {
+        let subject = change.subject.clone().unwrap_or_default();
+        (subject, change.before.effect, change.after.effect, change.widening, change.recorded)
+    };
+    let changes: Vec<_> = changes.iter().map(short).collect();
+    assert!(changes.contains(&("a/seen".into(), Ask, Allow, true, 2)), "{changes:?}");
+    assert!(changes.contains(&("b".into(), Allow, Ask, false, 0)), "{changes:?}");
+    assert!(changes.iter().all(|(subject, ..)| subject.starts_with('a') || subject == "b"));
+    assert_eq!(diff(&old, &old, &[]), []);
+}
+
+#[test]
+fn fewer_people_to_answer_is_a_widening_though_it_still_asks() {
+    let ask = |count| {
+        rulebook(&format!("  mcp.call: {{'*': {{effect: ask, approvers: {{count: {count}}}}}}}"))
+    };
+    let changes = diff(&ask(2), &ask(1), &[]);
+    assert!(!changes.is_empty() && changes.iter().all(|change| change.widening));
+    assert!(diff(&ask(1), &ask(2), &[]).iter().all(|change| !change.widening));
+}
+
+#[test]
+fn a_new_ceiling_shows_as_narrowing() {
+    let task = manifest("permissions: {fs.write: allow}");
+    let old = Rulebook::new(task.clone(), None, None);
+    let new = Rulebook::new(task, Some(ceiling("hard_deny: {fs.write: ['infra/**']}")), None);
+    let changes = diff(&old, &new, &[]);
+    assert!(!changes.is_empty());
+    assert!(changes.iter().all(|change| change.after.effect == Deny && !change.widening));
+}
+
+#[test]
+fn a_new_task_begins_with_a_file_that_is_read_and_gives_no_error() {
+    for id in ["fix-tests", "1", "true", "null"] {
+        let manifest = Manifest::parse(starter(id).as_bytes(), "a.yaml").unwrap();
+        assert_eq!(manifest.id, id);
+        let errors = lint(&manifest, None);
+        assert!(
+            errors.iter().all(|finding| finding.level == manifest::Level::Warning),
+            "{errors:?}"
+        );
+    }
+}
