@@ -32,6 +32,8 @@ const SUBSCRIBE: &str = "/harness.agent.v1.AgentService/Subscribe";
 const CLAIM_PERMISSION: &str = "/harness.agent.v1.AgentService/ClaimPermission";
 const RESOLVE_PERMISSION: &str = "/harness.agent.v1.AgentService/ResolvePermission";
 const GET_PATCH: &str = "/harness.agent.v1.AgentService/GetPatch";
+const LIST_GRANTS: &str = "/harness.agent.v1.AgentService/ListGrants";
+const REVOKE_GRANT: &str = "/harness.agent.v1.AgentService/RevokeGrant";
 const CANCEL: &str = "/harness.agent.v1.AgentService/Cancel";
 const GET_SESSION: &str = "/harness.agent.v1.AgentService/GetSession";
 const LIST_SESSIONS: &str = "/harness.agent.v1.AgentService/ListSessions";
@@ -46,6 +48,8 @@ pub const CALLERS: &[Row] = &[
     Row { method: CLAIM_PERMISSION, callers: GATEWAY },
     Row { method: RESOLVE_PERMISSION, callers: GATEWAY },
     Row { method: GET_PATCH, callers: GATEWAY },
+    Row { method: LIST_GRANTS, callers: GATEWAY },
+    Row { method: REVOKE_GRANT, callers: GATEWAY },
     Row { method: CANCEL, callers: GATEWAY },
     Row { method: GET_SESSION, callers: GATEWAY },
     Row { method: LIST_SESSIONS, callers: GATEWAY },
@@ -291,6 +295,20 @@ impl AgentService for Api {
         request: Request<wire::GetPatchRequest>,
     ) -> Result<Response<wire::GetPatchResponse>, Status> {
         answered(self.read_patch(request).await)
+    }
+
+    async fn list_grants(
+        &self,
+        _: Request<wire::ListGrantsRequest>,
+    ) -> Result<Response<wire::ListGrantsResponse>, Status> {
+        Err(Status::unimplemented("standing allows are not listed yet"))
+    }
+
+    async fn revoke_grant(
+        &self,
+        _: Request<wire::RevokeGrantRequest>,
+    ) -> Result<Response<wire::RevokeGrantResponse>, Status> {
+        Err(Status::unimplemented("standing allows are not revoked yet"))
     }
 
     async fn cancel(

@@ -253,6 +253,7 @@ impl Session {
             note,
             plan_digest: Some(ask.plan_digest),
             scope: None,
+            approval: None,
         };
         match self.client.call::<Respond>(params).await {
             Ok(_) => {

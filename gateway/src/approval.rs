@@ -9,7 +9,7 @@ use event::{Data, Digest, Executor, PermissionRequested, ReceiptSigned, canon};
 use proto::agent::v1 as wire;
 use proto::agent::v1::claim_permission_response::Result as Claimed;
 use proto::agent::v1::resolve_permission_response::Result as Resolved;
-use receipt::{Payload, Plan, Receipt, Scope, Signed, plan_digest};
+use receipt::{Payload, Plan, Receipt, Scope, Signed, SignedApproval, plan_digest};
 use serde_json::Value;
 use tracing::{error, info};
 use transport::Chain;
@@ -107,16 +107,31 @@ pub(crate) struct Answer {
     /// The digest that the person's client says it displayed.
     pub(crate) displayed: Option<Digest>,
     pub(crate) note: String,
+    /// The person's own signature, carried to the executor.
+    pub(crate) approval: Option<SignedApproval>,
 }
 
-/// Settles the ask, or says why it is not this answer that settles it.
+/// An allow that is not yet enough: how many there are, of how many.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Counted {
+    pub(crate) have: u32,
+    pub(crate) need: u32,
+}
+
+impl From<wire::Counted> for Counted {
+    fn from(wire::Counted { have, need }: wire::Counted) -> Self {
+        Self { have, need }
+    }
+}
+
+/// Settles the ask or counts towards it, or says why this answer does neither.
 pub(crate) async fn answer(
     desk: &Desk,
     person: &Person,
     ask: &Ask,
     answer: Answer,
-) -> Result<(), Refusal> {
-    let Answer { verdict, displayed, note } = answer;
+) -> Result<Option<Counted>, Refusal> {
+    let Answer { verdict, displayed, note, approval } = answer;
     if displayed.is_some_and(|displayed| displayed != ask.plan_digest) {
         return Err(Refusal::PlanMismatch);
     }
@@ -127,9 +142,12 @@ pub(crate) async fn answer(
             if !ask.scopes.contains(&scope) {
                 return Err(Refusal::ScopeNotOffered);
             }
-            allow(desk, person, ask, scope, note).await
+            allow(desk, person, ask, scope, note, approval).await
         }
-        Verdict::Deny => deny(desk, person, ask, wire::DenySource::Operator, note).await,
+        Verdict::Deny => {
+            deny(desk, person, ask, wire::DenySource::Operator, note).await?;
+            Ok(None)
+        }
         Verdict::Malformed(detail) => {
             deny(desk, person, ask, wire::DenySource::MalformedAnswer, String::new()).await?;
             Err(Refusal::Malformed(detail))
@@ -155,33 +173,39 @@ async fn allow(
     ask: &Ask,
     scope: Scope,
     note: String,
-) -> Result<(), Refusal> {
+    approval: Option<SignedApproval>,
+) -> Result<Option<Counted>, Refusal> {
     let wire_scope = match scope {
         Scope::Once => wire::Scope::Once,
         Scope::Run => wire::Scope::Run,
     };
     let source = wire::DenySource::Unspecified;
-    claim(desk, person, ask, wire::Decision::Allow, wire_scope, source, note).await?;
+    let claimed = claim(desk, person, ask, wire::Decision::Allow, wire_scope, source, note);
+    if let Some(counted) = claimed.await? {
+        return Ok(Some(counted));
+    }
     // From here on the row is leased to this person: whatever fails, the same answer may be given again.
-    let receipt = receipt(desk, person, ask, scope).await?;
+    let receipt = Receipt { approval, ..receipt(desk, person, ask, scope).await? };
     let signed = desk.sign.receipt(&receipt).map_err(|malformed| {
         error!(error = %Chain(&malformed), "a receipt cannot be signed");
         Refusal::Internal
     })?;
     record(&desk.audit, person, ask.session, recorded(&receipt, &signed)?).await?;
     let resolved = desk.agent.resolve(person, ask.session, ask.permission, &signed).await;
-    match resolved.map_err(|fault| refused("agent-svc", fault))?.result {
-        Some(Resolved::ThroughSeq(_)) => {}
+    let counted = match resolved.map_err(|fault| refused("agent-svc", fault))?.result {
+        Some(Resolved::ThroughSeq(_)) => None,
+        Some(Resolved::Counted(counted)) => Some(Counted::from(counted)),
         // A cancel ends a claimed allow, too.
         Some(Resolved::Lost(lost)) => {
             return Err(Refusal::PermissionResolved(Settled::read(lost)));
         }
         None => return Err(Refusal::Internal),
-    }
+    };
     info!(session = %ask.session, permission = %ask.permission, decision = "allow", scope = scope.as_str(), receipt = %receipt.id, "ask answered");
-    Ok(())
+    Ok(counted)
 }
 
+/// Nothing where it is won; how far the ask is, where this person's allow counts already.
 async fn claim(
     desk: &Desk,
     person: &Person,
@@ -190,7 +214,7 @@ async fn claim(
     scope: wire::Scope,
     source: wire::DenySource,
     note: String,
-) -> Result<(), Refusal> {
+) -> Result<Option<Counted>, Refusal> {
     let request = wire::ClaimPermissionRequest {
         session_id: ask.session.to_string(),
         permission_id: ask.permission.to_string(),
@@ -202,7 +226,8 @@ async fn claim(
     };
     let claimed = desk.agent.claim(person, ask.session, ask.permission, &request).await;
     match claimed.map_err(|fault| refused("agent-svc", fault))?.result {
-        Some(Claimed::Won(wire::Won { lease_until_ms: _ })) => Ok(()),
+        Some(Claimed::Won(wire::Won { lease_until_ms: _ })) => Ok(None),
+        Some(Claimed::AlreadyCounted(counted)) => Ok(Some(counted.into())),
         Some(Claimed::Lost(lost)) => Err(Refusal::PermissionResolved(Settled::read(lost))),
         None => Err(Refusal::Internal),
     }

@@ -8,7 +8,7 @@ use futures::stream::{BoxStream, StreamExt as _};
 use proto::common::v1 as common;
 use proto::sandbox::v1 as wire;
 use proto::sandbox::v1::sandbox_service_server::SandboxService;
-use receipt::Signed;
+use receipt::{MAX_RECEIPTS, Signed};
 use tonic::{Request, Response, Status};
 use transport::authz::{Caller, Row};
 use transport::{Public as _, Service, to_status};
@@ -33,6 +33,7 @@ pub const CALLERS: &[Row] = &[
     Row { method: "/harness.sandbox.v1.SandboxService/GetExecution", callers: AGENT },
     Row { method: "/harness.sandbox.v1.SandboxService/GetPatch", callers: AGENT },
     Row { method: "/harness.sandbox.v1.SandboxService/Cancel", callers: AGENT },
+    Row { method: "/harness.sandbox.v1.SandboxService/RevokeReceipt", callers: AGENT },
 ];
 
 pub(crate) const SERVICE: &str = "harness.sandbox.v1.SandboxService";
@@ -136,17 +137,17 @@ impl SandboxService for Api {
             tool,
             arguments,
             plan_digest,
-            receipt,
             after_output_offset,
+            receipts,
         } = request.into_inner();
         let executed = async {
             let (owner, target) = (owner(claimed)?, target(call)?);
             bounded(&tool)?;
             let plan_digest = Digest::from_bytes(&plan_digest)
                 .map_err(|_| Error::Request("plan_digest is not 32 bytes"))?;
-            let receipt = receipt.map(signed);
+            let receipts = parse_receipts(&receipts)?;
             let order =
-                Order { target, tool, arguments, plan_digest, receipt, after_output_offset };
+                Order { target, tool, arguments, plan_digest, receipts, after_output_offset };
             self.0.execute(&owner, order).await
         };
         let responses = executed.await.map_err(|error| to_status(&error))?;
@@ -206,6 +207,13 @@ impl SandboxService for Api {
         };
         let was_running = canceled.await.map_err(|error| to_status(&error))?;
         Ok(Response::new(wire::CancelResponse { was_running }))
+    }
+
+    async fn revoke_receipt(
+        &self,
+        _: Request<wire::RevokeReceiptRequest>,
+    ) -> Result<Response<wire::RevokeReceiptResponse>, Status> {
+        Err(Status::unimplemented("receipts cannot be revoked yet"))
     }
 }
 
@@ -294,6 +302,17 @@ fn call_id_of(text: &str) -> Result<CallId, Error> {
 
 fn bounded(tool: &str) -> Result<&str, Error> {
     if tool.len() > TOOL_BYTES { Err(Error::Request("tool is too long")) } else { Ok(tool) }
+}
+
+/// Not verified: what does not fit is told of when the plan is admitted.
+fn parse_receipts(receipts: &[Vec<u8>]) -> Result<Vec<Signed>, Error> {
+    if receipts.len() > MAX_RECEIPTS {
+        return Err(Error::Request("there are too many receipts"));
+    }
+    let parse = |bytes: &Vec<u8>| {
+        Signed::parse(bytes).map_err(|_| Error::Request("a receipt cannot be read"))
+    };
+    receipts.iter().map(parse).collect()
 }
 
 fn signed(signed: common::Signed) -> Signed {

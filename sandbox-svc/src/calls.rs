@@ -40,7 +40,8 @@ pub(crate) struct Order {
     pub(crate) tool: String,
     pub(crate) arguments: Vec<u8>,
     pub(crate) plan_digest: Digest,
-    pub(crate) receipt: Option<Signed>,
+    /// One of each person who allowed it.
+    pub(crate) receipts: Vec<Signed>,
     pub(crate) after_output_offset: u64,
 }
 

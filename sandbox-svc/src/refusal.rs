@@ -56,18 +56,8 @@ pub(crate) enum Reason {
     PlanUnknown,
     PlanArgumentsChanged,
     PlanStale,
-    PolicyDenied,
-    ReceiptRequired,
-    /// What `receipt` says of a signature, as a receipt's reason.
-    Receipt(&'static str),
-    ReceiptAudienceMismatch,
-    ReceiptSessionMismatch,
-    ReceiptTenantMismatch,
-    ReceiptCallMismatch,
-    ReceiptPlanMismatch,
-    ReceiptActionMismatch,
-    ReceiptRunMismatch,
-    ReceiptScopeMismatch,
+    /// What `receipt` says of a plan that people did not allow.
+    NotAdmitted(&'static str),
     ReceiptConsumed,
     StartDeadlinePassed,
     AuditUnavailable,
@@ -124,33 +114,7 @@ impl Reason {
                 ("PLAN_ARGUMENTS_CHANGED", "the arguments are not those that were planned")
             }
             Self::PlanStale => ("PLAN_STALE", "what was planned is not what would happen now"),
-            Self::PolicyDenied => ("POLICY_DENIED", "the manifest denies it"),
-            Self::ReceiptRequired => {
-                ("RECEIPT_REQUIRED", "the plan asks and no receipt is attached")
-            }
-            Self::Receipt(invalid) => (receipt_reason(invalid), "the receipt is not valid"),
-            Self::ReceiptAudienceMismatch => {
-                ("RECEIPT_AUDIENCE_MISMATCH", "the receipt is for another executor")
-            }
-            Self::ReceiptSessionMismatch => {
-                ("RECEIPT_SESSION_MISMATCH", "the receipt is for another session")
-            }
-            Self::ReceiptTenantMismatch => {
-                ("RECEIPT_TENANT_MISMATCH", "the receipt is for another tenant")
-            }
-            Self::ReceiptCallMismatch => {
-                ("RECEIPT_CALL_MISMATCH", "the receipt is for another call")
-            }
-            Self::ReceiptPlanMismatch => {
-                ("RECEIPT_PLAN_MISMATCH", "the receipt is for another plan")
-            }
-            Self::ReceiptActionMismatch => {
-                ("RECEIPT_ACTION_MISMATCH", "the receipt is for another action")
-            }
-            Self::ReceiptRunMismatch => ("RECEIPT_RUN_MISMATCH", "the receipt is for another run"),
-            Self::ReceiptScopeMismatch => {
-                ("RECEIPT_SCOPE_MISMATCH", "the plan does not offer the receipt's scope")
-            }
+            Self::NotAdmitted(reason) => (reason, "the plan is not admitted"),
             Self::ReceiptConsumed => {
                 ("RECEIPT_CONSUMED", "the permission was used for another call")
             }
@@ -168,16 +132,5 @@ impl Reason {
                 "the patch could not be written, and not everything could be taken back",
             ),
         }
-    }
-}
-
-fn receipt_reason(invalid: &'static str) -> &'static str {
-    match invalid {
-        "SIGNATURE_INVALID" => "RECEIPT_SIGNATURE_INVALID",
-        "SIGNER_UNTRUSTED" => "RECEIPT_SIGNER_UNTRUSTED",
-        "SIGNER_DENIED" => "RECEIPT_SIGNER_DENIED",
-        "EXPIRED" => "RECEIPT_EXPIRED",
-        "NOT_YET_VALID" => "RECEIPT_NOT_YET_VALID",
-        _ => "RECEIPT_PAYLOAD_MALFORMED",
     }
 }

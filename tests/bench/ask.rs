@@ -74,8 +74,8 @@ async fn start(impostor: &Impostor) -> Result<Duration> {
         tool: "process.exec".to_owned(),
         arguments: arguments.to_string().into_bytes(),
         plan_digest: receipt::plan_digest(&bytes).as_bytes().to_vec(),
-        receipt: None,
         after_output_offset: 0,
+        receipts: Vec::new(),
     };
     let began = Instant::now();
     let mut stream = impostor

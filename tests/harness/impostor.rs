@@ -214,8 +214,8 @@ impl Impostor {
             tool: tool.to_owned(),
             arguments: arguments.to_string().into_bytes(),
             plan_digest: plan.as_bytes().to_vec(),
-            receipt: receipt.map(wire),
             after_output_offset: 0,
+            receipts: receipt.iter().filter_map(|signed| signed.to_bytes().ok()).collect(),
         };
         let mut stream = self
             .client

@@ -133,6 +133,7 @@ impl Person {
             note: None,
             plan_digest: Some(ask.digest),
             scope: None,
+            approval: None,
         };
         self.client.call::<Respond>(params).await.map(|_| ())
     }

@@ -75,7 +75,7 @@ impl Sandbox {
         target: Target,
         (tool, arguments): (&str, &[u8]),
         plan: Digest,
-        receipt: Option<&Signed>,
+        receipts: &[Vec<u8>],
         after_output_offset: u64,
     ) -> Result<Streaming<sandbox::ExecuteResponse>, Fault> {
         let request = sandbox::ExecuteRequest {
@@ -84,8 +84,8 @@ impl Sandbox {
             tool: tool.to_owned(),
             arguments: arguments.to_vec(),
             plan_digest: plan.as_bytes().to_vec(),
-            receipt: receipt.map(signed),
             after_output_offset,
+            receipts: receipts.to_vec(),
         };
         Ok(self.0.clone().execute(deadline::request(request, STREAM)).await?.into_inner())
     }

@@ -213,6 +213,7 @@ impl Person {
                 by: lost.by,
                 settled: lost.settled,
             },
+            Result::AlreadyCounted(counted) => panic!("{counted:?}"),
         })
     }
 
@@ -245,7 +246,7 @@ impl Person {
     pub(crate) async fn resolve_signed(&self, ask: &Ask, receipt: &Signed) -> Result<u64, Fault> {
         match self.settle(ask, receipt).await? {
             wire::resolve_permission_response::Result::ThroughSeq(seq) => Ok(seq),
-            wire::resolve_permission_response::Result::Lost(lost) => panic!("{lost:?}"),
+            other => panic!("{other:?}"),
         }
     }
 
@@ -254,7 +255,7 @@ impl Person {
         let receipt = self.signer.sign(&self.receipt(ask, scope)).unwrap();
         match self.settle(ask, &receipt).await.unwrap() {
             wire::resolve_permission_response::Result::Lost(lost) => lost,
-            wire::resolve_permission_response::Result::ThroughSeq(seq) => panic!("won at {seq}"),
+            other => panic!("{other:?}"),
         }
     }
 

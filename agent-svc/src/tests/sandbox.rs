@@ -338,7 +338,7 @@ impl SandboxService for Sandbox {
             return Ok(Response::new(ReceiverStream::new(receiver)));
         }
         let call = request.call.unwrap();
-        let receipt = request.receipt.map(crate::peers::from_signed);
+        let receipt = request.receipts.first().map(|bytes| Signed::parse(bytes).unwrap());
         let is_container = request.tool != "import_patch";
         let known = self.with(|state| state.executions.get(&call.call_id).cloned());
         let execution = match known {
@@ -434,6 +434,13 @@ impl SandboxService for Sandbox {
             }
         });
         Ok(Response::new(ReceiverStream::new(receiver)))
+    }
+
+    async fn revoke_receipt(
+        &self,
+        _: Request<wire::RevokeReceiptRequest>,
+    ) -> Result<Response<wire::RevokeReceiptResponse>, Status> {
+        Err(Status::unimplemented("nobody revokes yet"))
     }
 
     async fn cancel(

@@ -257,6 +257,9 @@ impl Connection {
             Call::Respond(params) => self.respond(id.clone(), params, offer),
             Call::Cancel(params) => self.cancel(id.clone(), &params),
             Call::PatchRead(params) => self.read_patch(id.clone(), &params),
+            Call::GrantList(_) | Call::GrantRevoke(_) => {
+                Err(Failure::new(Code::MethodNotFound, "standing allows are not served here yet"))
+            }
         };
         match refused {
             Ok(()) => Ok(()),

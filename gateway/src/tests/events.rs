@@ -65,6 +65,7 @@ async fn a_run_from_prompt_to_outcome_with_every_byte_as_it_was_recorded() {
             note: None,
             plan_digest: None,
             scope: None,
+            approval: None,
         };
         client.call::<Respond>(answer).await.expect("accepted");
         mesh.agent.complete(session, "fine");

@@ -149,6 +149,25 @@ impl From<Usage> for UsageMembers {
 pub struct RespondAnswer {
     #[serde(deserialize_with = "strict::yes", serialize_with = "strict::write_yes")]
     pub accepted: (),
+    /// An allow that is not yet enough; absent where the ask is settled.
+    #[serde(default, deserialize_with = "counted", skip_serializing_if = "Option::is_none")]
+    pub counted: Option<Counted>,
+}
+
+/// Of what the plan asks of people, the part that lacks most has `have` of `need`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Counted {
+    pub have: u32,
+    pub need: u32,
+}
+
+fn counted<'de, D: serde::Deserializer<'de>>(source: D) -> Result<Option<Counted>, D::Error> {
+    let counted: Counted = strict::object(source)?;
+    match counted.have < counted.need {
+        true => Ok(Some(counted)),
+        false => Err(serde::de::Error::custom("have must be below need")),
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -178,4 +197,33 @@ pub struct OpenAsk {
 fn open<'de, D: serde::Deserializer<'de>>(source: D) -> Result<Vec<OpenAsk>, D::Error> {
     let asks: Vec<Object<OpenAsk>> = Vec::deserialize(source)?;
     Ok(asks.into_iter().map(|Object(ask)| ask).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_that_only_counts_says_how_far_it_is() {
+        let read = |text: &str| {
+            serde_json::from_str::<Object<RespondAnswer>>(text).map(|Object(answer)| answer)
+        };
+        let text = r#"{"accepted":true,"counted":{"have":1,"need":2}}"#;
+        let answer = read(text).expect("an answer");
+        assert_eq!(answer.counted, Some(Counted { have: 1, need: 2 }));
+        assert_eq!(serde_json::to_string(&answer).expect("JSON"), text);
+        let plain = read(r#"{"accepted":true}"#).expect("an answer");
+        assert_eq!(plain, RespondAnswer { accepted: (), counted: None });
+        for bad in [
+            r#"{"accepted":true,"counted":null}"#,
+            r#"{"accepted":true,"counted":[1,2]}"#,
+            r#"{"accepted":true,"counted":{"have":2,"need":2}}"#,
+            r#"{"accepted":true,"counted":{"have":-1,"need":2}}"#,
+            r#"{"accepted":true,"counted":{"have":1}}"#,
+            r#"{"accepted":true,"counted":{"have":1,"need":2,"by":"a"}}"#,
+            r#"{"counted":{"have":1,"need":2}}"#,
+        ] {
+            assert!(read(bad).is_err(), "{bad}");
+        }
+    }
 }

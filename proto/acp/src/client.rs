@@ -3,6 +3,7 @@
 mod driver;
 mod endpoint;
 mod error;
+mod grants;
 mod open;
 mod patch;
 

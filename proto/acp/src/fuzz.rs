@@ -51,6 +51,13 @@ mod tests {
             Just(r#""method":"permission/respond","#.to_owned()),
             Just(r#""params":{"sessionId":"018f0000-0000-7000-8000-000000000000","seq":0,"event":{"a":1.0}}"#.to_owned()),
             Just(r#""params":{"sessionId":"s","permissionId":"p","decision":"allow"}"#.to_owned()),
+            Just(r#""method":"grant/revoke","#.to_owned()),
+            Just(format!(
+                r#""params":{{"sessionId":"s","permissionId":"p","decision":"allow","approval":{{"payload":"e30=","signature":"{}","keyId":"{}"}}}}"#,
+                "0f".repeat(64),
+                event::Digest::of(b"key")
+            )),
+            Just(r#""params":{"sessionId":"s","receiptId":"r"}"#.to_owned()),
             Just(r#""result":{}"#.to_owned()),
             Just(r#""error":{"code":-32600,"message":"m","data":{"code":"ACP_INVALID_REQUEST"}}"#.to_owned()),
             Just("}".to_owned()),

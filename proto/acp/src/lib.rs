@@ -2,7 +2,9 @@
 //! bounded WebSocket client. It holds no policy: it says what a message is, never whether it may be obeyed.
 
 mod answer;
+mod approval;
 mod code;
+mod grants;
 mod limit;
 mod method;
 mod number;
@@ -20,17 +22,21 @@ pub mod client;
 pub mod fuzz;
 
 pub use answer::{
-    AgentCapabilities, AttachAnswer, CancelAnswer, InitializeAnswer, NewAnswer, OpenAsk,
+    AgentCapabilities, AttachAnswer, CancelAnswer, Counted, InitializeAnswer, NewAnswer, OpenAsk,
     PromptAnswer, PromptStatus, RespondAnswer, Usage,
 };
+pub use approval::{Approval, Base64, NotAnApproval, SignatureHex};
 pub use code::Code;
+pub use grants::{
+    GrantListAnswer, GrantListParams, GrantRevokeAnswer, GrantRevokeParams, Moment, RunGrant,
+};
 pub use limit::{
-    AGENT_NAME, MAX_CONTENT, MAX_DELIVERY, MAX_FINAL_TEXT, MAX_MESSAGE, MAX_MODELS, MAX_PATCH_TEXT,
-    MAX_PENDING, MAX_QUEUED, MAX_SESSIONS, PATH, PROTOCOL_VERSION,
+    AGENT_NAME, MAX_CONTENT, MAX_DELIVERY, MAX_FINAL_TEXT, MAX_GRANTS, MAX_MESSAGE, MAX_MODELS,
+    MAX_PATCH_TEXT, MAX_PENDING, MAX_QUEUED, MAX_SESSIONS, PATH, PROTOCOL_VERSION,
 };
 pub use method::{
-    Attach, Call, CallRefused, Cancel, Initialize, Malformed, Method, NewSession, PatchRead,
-    Prompt, Respond, SESSION_EVENT,
+    Attach, Call, CallRefused, Cancel, GrantList, GrantRevoke, Initialize, Malformed, Method,
+    NewSession, PatchRead, Prompt, Respond, SESSION_EVENT,
 };
 pub use number::{Cursor, OutOfRange, Positive, Seq};
 pub use params::{
@@ -44,6 +50,6 @@ pub use rpc::{
 };
 pub use serde_json::value::RawValue;
 pub use text::{
-    ClientName, Content, FinalText, Id, Length, ModelName, NotKebab, Note, PatchText,
-    ProtocolVersion, TaskId, Text, Version, WorkspaceName,
+    ActionName, ClientName, Content, FinalText, Id, Length, ModelName, NotKebab, Note, PatchText,
+    Person, ProtocolVersion, SubjectText, TaskId, Text, Version, WorkspaceName,
 };

@@ -17,6 +17,8 @@ pub const MAX_CONTENT: usize = 512 * 1024;
 pub const MAX_FINAL_TEXT: usize = 512 * 1024;
 /// One page of a patch's text; at worst each of its bytes is six in a message.
 pub const MAX_PATCH_TEXT: usize = 128 * 1024;
+/// Standing allows that `grant/list` may list.
+pub const MAX_GRANTS: usize = 128;
 /// Models that `initialize` may list.
 pub const MAX_MODELS: usize = 128;
 /// Requests of one client that wait for an answer.

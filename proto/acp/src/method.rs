@@ -8,9 +8,10 @@ use serde_json::value::RawValue;
 use crate::answer::{
     AttachAnswer, CancelAnswer, InitializeAnswer, NewAnswer, PromptAnswer, RespondAnswer,
 };
+use crate::grants::{GrantListAnswer, GrantListParams, GrantRevokeAnswer, GrantRevokeParams};
 use crate::params::{
-    AttachParams, CancelParams, InitializeParams, NewParams, PatchReadParams, PromptParams,
-    RespondParams,
+    AttachParams, CancelParams, Decision, InitializeParams, NewParams, PatchReadParams,
+    PromptParams, RespondParams,
 };
 use crate::patch::PatchPage;
 use crate::strict::Object;
@@ -47,6 +48,8 @@ method!(Prompt, "session/prompt", PromptParams, PromptAnswer, None);
 method!(Respond, "permission/respond", RespondParams, RespondAnswer);
 method!(Cancel, "session/cancel", CancelParams, CancelAnswer);
 method!(Attach, "session/attach", AttachParams, AttachAnswer);
+method!(GrantList, "grant/list", GrantListParams, GrantListAnswer);
+method!(GrantRevoke, "grant/revoke", GrantRevokeParams, GrantRevokeAnswer);
 // A large copy is read through for each page.
 method!(PatchRead, "patch/read", PatchReadParams, PatchPage, Some(Duration::from_mins(2)));
 
@@ -60,6 +63,8 @@ pub enum Call {
     Cancel(CancelParams),
     Attach(AttachParams),
     PatchRead(PatchReadParams),
+    GrantList(GrantListParams),
+    GrantRevoke(GrantRevokeParams),
 }
 
 /// Why a request is none of the calls.
@@ -97,14 +102,27 @@ impl Call {
                 params => Ok(Self::NewSession(params)),
             },
             Prompt::NAME => read(params).map(Self::Prompt),
-            Respond::NAME => {
-                read(params).map(Self::Respond).map_err(|refused| addressed(params, refused))
-            }
+            Respond::NAME => read(params)
+                .and_then(consistent)
+                .map(Self::Respond)
+                .map_err(|refused| addressed(params, refused)),
             Cancel::NAME => read(params).map(Self::Cancel),
             Attach::NAME if sessions => read(params).map(Self::Attach),
             PatchRead::NAME if sessions => read(params).map(Self::PatchRead),
+            GrantList::NAME if sessions => read(params).map(Self::GrantList),
+            GrantRevoke::NAME if sessions => read(params).map(Self::GrantRevoke),
             _ => Err(CallRefused::MethodNotFound),
         }
+    }
+}
+
+/// Nobody signs for a no.
+fn consistent(params: RespondParams) -> Result<RespondParams, CallRefused> {
+    match (params.decision, &params.approval) {
+        (Decision::Deny, Some(_)) => {
+            Err(CallRefused::InvalidParams("approval needs the decision allow".to_owned()))
+        }
+        (Decision::Allow | Decision::Deny, _) => Ok(params),
     }
 }
 
@@ -138,7 +156,6 @@ fn addressed(params: Option<&RawValue>, refused: CallRefused) -> CallRefused {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::params::Decision;
     use crate::text::Id;
 
     fn call(method: &str, params: &str, sessions: bool) -> Result<Call, CallRefused> {
@@ -170,8 +187,38 @@ mod tests {
             note: None,
             plan_digest: Some(digest),
             scope: None,
+            approval: None,
         };
         assert_eq!(call("permission/respond", &params, false), Ok(Call::Respond(expected)));
+    }
+
+    #[test]
+    fn an_allow_may_bring_the_persons_own_signature_and_a_no_may_not() {
+        let (signature, key) = ("0f".repeat(64), event::Digest::of(b"key"));
+        let params = |decision: &str, approval: &str| {
+            format!(
+                r#"{{"sessionId":"s","permissionId":"p","decision":"{decision}","approval":{approval}}}"#
+            )
+        };
+        let approval = format!(r#"{{"payload":"e30=","signature":"{signature}","keyId":"{key}"}}"#);
+        match call("permission/respond", &params("allow", &approval), false) {
+            Ok(Call::Respond(RespondParams { approval: Some(approval), .. })) => {
+                assert_eq!(approval.payload.as_str(), "e30=");
+                assert_eq!((approval.signature.as_str(), approval.key_id), (&*signature, key));
+            }
+            other => panic!("{other:?}"),
+        }
+        let array = format!(r#"["e30=","{signature}","{key}"]"#);
+        for (decision, approval) in [
+            ("deny", approval.as_str()),
+            ("allow", "null"),
+            ("allow", "{}"),
+            ("allow", &array),
+            ("allow", &approval.replace("e30=", "e3")),
+        ] {
+            let refused = call("permission/respond", &params(decision, approval), true);
+            assert!(matches!(refused, Err(CallRefused::MalformedAnswer(_))), "{refused:?}");
+        }
     }
 
     #[test]
@@ -257,6 +304,17 @@ mod tests {
         }
         invalid("patch/read", r#"{"sessionId":"s"}"#);
         invalid("patch/read", r#"{"sessionId":"s","permissionId":"p","whole":true}"#);
+
+        let list = r#"{"sessionId":"s"}"#;
+        assert_eq!(call("grant/list", list, false), Err(CallRefused::MethodNotFound));
+        let expected = GrantListParams { session_id: id("s") };
+        assert_eq!(call("grant/list", list, true), Ok(Call::GrantList(expected)));
+        invalid("grant/list", r#"{"sessionId":"s","all":true}"#);
+        let revoke = r#"{"sessionId":"s","receiptId":"r"}"#;
+        assert_eq!(call("grant/revoke", revoke, false), Err(CallRefused::MethodNotFound));
+        let expected = GrantRevokeParams { session_id: id("s"), receipt_id: id("r") };
+        assert_eq!(call("grant/revoke", revoke, true), Ok(Call::GrantRevoke(expected)));
+        invalid("grant/revoke", list);
 
         let hold = r#"{"workspace":"w","onDisconnect":"hold"}"#;
         assert!(call("session/new", hold, true).is_ok());

@@ -3,6 +3,7 @@ use event::Digest;
 use event::id::{RunId, SessionId};
 use serde::{Deserialize, Serialize};
 
+use crate::approval::Approval;
 use crate::number::{Cursor, Positive, Seq};
 use crate::strict;
 use crate::text::{
@@ -114,6 +115,13 @@ pub struct RespondParams {
         skip_serializing_if = "Option::is_none"
     )]
     pub scope: Option<Scope>,
+    /// The person's own signature under an allow, where the plan asks for one.
+    #[serde(default, deserialize_with = "signed", skip_serializing_if = "Option::is_none")]
+    pub approval: Option<Approval>,
+}
+
+fn signed<'de, D: serde::Deserializer<'de>>(source: D) -> Result<Option<Approval>, D::Error> {
+    strict::object(source).map(Some)
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -20,6 +20,10 @@ pub type WorkspaceName = Text<1, 4096>;
 pub type ModelName = Text<1, 256>;
 pub type Content = Text<1, { crate::limit::MAX_CONTENT }>;
 pub type Note = Text<0, 4096>;
+pub type ActionName = Text<1, 64>;
+/// What a standing allow is about, for people.
+pub type SubjectText = Text<0, 512>;
+pub type Person = Text<1, 256>;
 pub type PatchText = Text<0, { crate::limit::MAX_PATCH_TEXT }>;
 pub type FinalText = Text<0, { crate::limit::MAX_FINAL_TEXT }>;
 
@@ -74,6 +78,11 @@ impl From<event::id::SessionId> for Id {
 }
 impl From<event::id::RunId> for Id {
     fn from(id: event::id::RunId) -> Self {
+        Self(id.to_string())
+    }
+}
+impl From<event::id::ReceiptId> for Id {
+    fn from(id: event::id::ReceiptId) -> Self {
         Self(id.to_string())
     }
 }

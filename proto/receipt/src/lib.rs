@@ -1,4 +1,4 @@
-//! Plans, session grants, approval receipts and on-behalf-of contexts: signed and verified; never decided.
+//! Plans, session grants, approval receipts and on-behalf-of contexts: signed, verified and counted; never asked for.
 //!
 //! What an executor acts on is a [`Verified`] payload, and only [`Verifier::verify`] makes one:
 //!

@@ -7,16 +7,16 @@ use event::id::{CallId, PermissionId};
 use futures::StreamExt as _;
 use futures::stream;
 use proto::sandbox::v1::execute_response::Message;
-use receipt::{EffectClass, Plan, Receipt, Scope, Signed};
+use receipt::{Admission, EffectClass, Plan, Receipt, Scope, Signed};
 
 use super::known::Found;
 use super::{Order, Responses, Target, refused};
-use crate::admit::{self, Proposed};
+use crate::admit;
 use crate::error::Error;
 use crate::ledger;
 use crate::live::{self, Live};
 use crate::planner::{Planned, Stop};
-use crate::refusal::{Reason, Refusal};
+use crate::refusal::Reason;
 use crate::sandbox::Sandbox;
 use crate::session::{Owner, Session, now_ms};
 use crate::store::{Accepted, NewExecution, Record, Refused};
@@ -84,7 +84,7 @@ impl Sandbox {
         if planned.digest != stored.digest {
             return Err(Reason::PlanStale.into());
         }
-        let permission = self.permitted(session, &planned, order.receipt.as_ref())?;
+        let counted = self.admitted(session, &planned, &order.receipts)?.counted;
         if now_ms() >= start_before_ms {
             return Err(Reason::StartDeadlinePassed.into());
         }
@@ -95,8 +95,8 @@ impl Sandbox {
                 Some(environment.occupy().ok_or(Reason::RunBusy)?)
             }
         };
-        let record =
-            self.started_record(session, order, &planned.plan, permission.map(|it| it.0))?;
+        let permission = counted.first().map(|it| it.permission);
+        let record = self.started_record(session, order, &planned.plan, permission)?;
         let after_lost = self.lost_attempt(call, attempt).await?;
         let new = NewExecution {
             plan: &stored,
@@ -104,7 +104,7 @@ impl Sandbox {
             attempt,
             start_before_ms,
             now_ms: now_ms(),
-            once: permission.and_then(|(id, scope)| (scope == Scope::Once).then_some(id)),
+            once: counted.iter().find(|it| it.scope == Scope::Once).map(|it| it.permission),
             after_lost,
             epoch: session.epoch,
         };
@@ -126,26 +126,16 @@ impl Sandbox {
         Ok(row.map(|row| row.attempt).filter(|lost| *lost < attempt))
     }
 
-    /// The permission that admits the plan, where one is needed.
-    fn permitted(
+    /// What people allowed of it, where they are asked: this service counts by its own plan.
+    fn admitted(
         &self,
         session: &Session,
         planned: &Planned,
-        signed: Option<&Signed>,
-    ) -> Result<Option<(PermissionId, Scope)>, Stop> {
-        let needed = admit::needs_receipt(planned.plan.effect, signed.is_some())?;
-        let (true, Some(signed)) = (needed, signed) else { return Ok(None) };
-        let receipt = self
-            .sessions
-            .verify::<Receipt>(signed)
-            .map_err(|invalid| Refusal::new(Reason::Receipt(invalid.reason()), invalid))?;
-        let action = planned
-            .plan
-            .action_digest()
-            .map_err(|error| Refusal::new(Reason::PlanTooLarge, error))?;
-        let proposed = Proposed { plan: &planned.plan, digest: planned.digest, action };
-        admit::check(&receipt, &proposed, &session.grant)?;
-        Ok(Some((receipt.permission, receipt.scope)))
+        receipts: &[Signed],
+    ) -> Result<Admission, Stop> {
+        let receipts: Vec<_> =
+            receipts.iter().map(|signed| self.sessions.verify::<Receipt>(signed)).collect();
+        Ok(admit::admit(planned, &session.grant, &receipts)?)
     }
 
     fn started_record(

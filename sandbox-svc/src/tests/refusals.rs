@@ -91,6 +91,29 @@ async fn a_receipt_for_anything_else_admits_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn of_several_receipts_one_that_does_not_count_takes_nothing_away() {
+    let world = World::new(&[]).await;
+    let run = world.run(&asking_manifest()).await;
+    let call = run.plan_exec(&["true"]).await;
+    let good = world.sign(&run.receipt(&call, Scope::Once));
+    let bad = world.sign(&Receipt { run: RunId::new(), ..run.receipt(&call, Scope::Once) });
+    let bytes = |signed: &[&receipt::Signed]| {
+        signed.iter().map(|signed| signed.to_bytes().unwrap()).collect::<Vec<_>>()
+    };
+    let order = |receipts| {
+        let order = run.order(&call, None);
+        run.send(proto::sandbox::v1::ExecuteRequest { receipts, ..order })
+    };
+    let many = vec![&good; receipt::MAX_RECEIPTS + 1];
+    for receipts in [bytes(&many), vec![b"{}".to_vec()], vec![Vec::new()]] {
+        let fault = order(receipts).await.unwrap_err();
+        assert_eq!(fault.reason, "REQUEST_INVALID");
+    }
+    assert_eq!(order(bytes(&[&bad, &bad])).await.unwrap().end(), "RECEIPT_RUN_MISMATCH");
+    assert_eq!(order(bytes(&[&bad, &good, &bad])).await.unwrap().end(), "exited 0");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_answer_holds_for_one_call_or_for_the_same_action_of_the_run() {
     let world = World::new(&[]).await;
     let run = world.run(&asking_manifest()).await;

@@ -12,7 +12,7 @@ use proto::sandbox::v1::plan_response;
 use receipt::{Executor, Plan, Receipt, Scope, Signed};
 use transport::Fault;
 
-use super::world::{LIMIT, TENANT, World, to_wire};
+use super::world::{LIMIT, TENANT, World};
 use crate::session::{now_ms, now_secs};
 
 /// One run, driven as agent-svc drives it.
@@ -161,8 +161,8 @@ impl Run<'_> {
             tool: call.tool.clone(),
             arguments: call.arguments.clone(),
             plan_digest: call.digest().as_bytes().to_vec(),
-            receipt: receipt.map(to_wire),
             after_output_offset: 0,
+            receipts: receipt.iter().map(|signed| signed.to_bytes().unwrap()).collect(),
         }
     }
 

@@ -54,8 +54,8 @@ impl Order {
 
 /// `known`: the executor may have been asked before, by this process or an earlier one.
 pub(in crate::session) async fn execute(errand: Errand, order: Order, known: bool) {
-    let receipt = match receipt(&errand, &order).await {
-        Ok(receipt) => receipt,
+    let receipts = match receipts(&errand, &order).await {
+        Ok(receipts) => receipts,
         Err(NoReceipt) => {
             let report = Report::Refused { reason: Reason::of("RECEIPT_REQUIRED") };
             let detail = Content::Detail("the receipt of its approval cannot be read".to_owned());
@@ -63,10 +63,12 @@ pub(in crate::session) async fn execute(errand: Errand, order: Order, known: boo
         }
     };
     let finished = match order.entry.executor {
-        Some(Executor::SandboxSvc) => {
-            sandbox::attend(&errand, &order, receipt.as_ref(), known).await
+        Some(Executor::SandboxSvc) => sandbox::attend(&errand, &order, &receipts, known).await,
+        Some(Executor::ModelSvc) => {
+            // model-svc takes one receipt only.
+            let receipt = receipts.first().and_then(|bytes| Signed::parse(bytes).ok());
+            remote::attend(&errand, &order, receipt.as_ref()).await
         }
-        Some(Executor::ModelSvc) => remote::attend(&errand, &order, receipt.as_ref()).await,
         None => Some((
             Report::Refused { reason: Reason::of("TOOL_UNKNOWN") },
             Content::Detail("there is no such tool".to_owned()),
@@ -84,9 +86,9 @@ async fn done(errand: Errand, order: &Order, report: Report, content: Content) {
 
 struct NoReceipt;
 
-/// The receipt that the approval rests on; a call that rests on a rule needs none.
-async fn receipt(errand: &Errand, order: &Order) -> Result<Option<Signed>, NoReceipt> {
-    let Some(permission) = order.permission else { return Ok(None) };
+/// The receipts that the approval rests on, as they go out; a call that rests on a rule needs none.
+async fn receipts(errand: &Errand, order: &Order) -> Result<Vec<Vec<u8>>, NoReceipt> {
+    let Some(permission) = order.permission else { return Ok(Vec::new()) };
     let mut pause = Pause::new();
     loop {
         match errand.runtime.store.permission(errand.owner.session, permission).await {
@@ -94,7 +96,10 @@ async fn receipt(errand: &Errand, order: &Order) -> Result<Option<Signed>, NoRec
                 let Standing::Allowed { receipt, .. } = found.standing else {
                     return Err(NoReceipt);
                 };
-                return Signed::parse(&receipt).map(Some).map_err(|_| NoReceipt);
+                return match Signed::parse(&receipt) {
+                    Ok(_) => Ok(vec![receipt]),
+                    Err(_) => Err(NoReceipt),
+                };
             }
             Ok(None) => return Err(NoReceipt),
             Err(cause) => {

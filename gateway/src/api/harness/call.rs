@@ -15,7 +15,7 @@ use super::job::Done;
 use super::session::Session;
 use super::{Connection, End, reply};
 use crate::Desk;
-use crate::approval::{self, Answer, Verdict};
+use crate::approval::{self, Answer, Counted, Verdict};
 use crate::authn::Person;
 use crate::feed::{self, Opened};
 use crate::grant::{self, Life, Terms};
@@ -145,8 +145,15 @@ impl Connection {
         params: RespondParams,
         offer: ClientCapabilities,
     ) -> Result<(), Failure> {
-        let RespondParams { session_id, permission_id, decision, note, plan_digest, scope } =
-            params;
+        let RespondParams {
+            session_id,
+            permission_id,
+            decision,
+            note,
+            plan_digest,
+            scope,
+            approval,
+        } = params;
         let verdict = match decision {
             Decision::Allow => Verdict::Allow(scope.map(|scope| match scope {
                 acp::Scope::Once => Scope::Once,
@@ -155,7 +162,8 @@ impl Connection {
             Decision::Deny => Verdict::Deny,
         };
         let note = note.map(acp::Note::into_string).unwrap_or_default();
-        let answer = Answer { verdict, displayed: plan_digest, note };
+        let approval = approval.map(signed).transpose()?;
+        let answer = Answer { verdict, displayed: plan_digest, note, approval };
         self.answers(offer)?;
         self.settle(id, session_id.as_str(), permission_id.as_str(), answer)
     }
@@ -172,6 +180,7 @@ impl Connection {
             verdict: Verdict::Malformed(detail.clone()),
             displayed: None,
             note: String::new(),
+            approval: None,
         };
         let settled = self
             .answers(offer)
@@ -202,7 +211,10 @@ impl Connection {
                 approval::answer(&desk, &person, &ask, answer).await
             };
             Done::Reply(match settled.await {
-                Ok(()) => reply::success(&id, &RespondAnswer { accepted: () }),
+                Ok(counted) => {
+                    let counted = counted.map(|Counted { have, need }| acp::Counted { have, need });
+                    reply::success(&id, &RespondAnswer { accepted: (), counted })
+                }
                 Err(refusal) => reply::failure(Some(&id), &reply::refused(&refusal)),
             })
         });
@@ -322,4 +334,11 @@ fn introduction(sessions: bool, models: &[String]) -> Result<InitializeAnswer, a
         capabilities: AgentCapabilities { streaming: (), permissioning: (), sessions },
         models,
     })
+}
+
+/// Read, not verified: the executor knows the people's keys.
+fn signed(approval: acp::Approval) -> Result<receipt::SignedApproval, Failure> {
+    let acp::Approval { payload, signature, key_id } = approval;
+    receipt::SignedApproval::from_text(payload.as_str(), signature.as_str(), key_id)
+        .map_err(|error| Failure::new(Code::InvalidParams, format!("params: approval: {error}")))
 }

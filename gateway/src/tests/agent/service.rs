@@ -245,6 +245,20 @@ impl AgentService for FakeAgent {
         }))
     }
 
+    async fn list_grants(
+        &self,
+        _: Request<wire::ListGrantsRequest>,
+    ) -> Result<Response<wire::ListGrantsResponse>, Status> {
+        Err(Status::unimplemented("nobody lists yet"))
+    }
+
+    async fn revoke_grant(
+        &self,
+        _: Request<wire::RevokeGrantRequest>,
+    ) -> Result<Response<wire::RevokeGrantResponse>, Status> {
+        Err(Status::unimplemented("nobody revokes yet"))
+    }
+
     async fn cancel(
         &self,
         request: Request<wire::CancelRequest>,

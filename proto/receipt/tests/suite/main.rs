@@ -11,6 +11,8 @@ mod people;
 #[cfg(test)]
 mod pki;
 #[cfg(test)]
+mod plans;
+#[cfg(test)]
 mod properties;
 #[cfg(test)]
 mod verify;

@@ -11,7 +11,6 @@ use proto::sandbox::v1 as wire;
 use proto::sandbox::v1::execute_response::Message;
 use proto::sandbox::v1::finished::Outcome as Ended;
 use proto::sandbox::v1::get_execution_response::State;
-use receipt::Signed;
 use tonic::Streaming;
 use tracing::error;
 use transport::{Code, Fault};
@@ -38,7 +37,7 @@ enum Heard {
 pub(super) async fn attend(
     errand: &Errand,
     order: &Order,
-    receipt: Option<&Signed>,
+    receipts: &[Vec<u8>],
     mut known: bool,
 ) -> Option<(Report, Content)> {
     let mut pause = Pause::new();
@@ -48,7 +47,7 @@ pub(super) async fn attend(
         let heard = match if known { remembered(errand, order).await } else { None } {
             Some(heard) => heard,
             None if order.stop.is_cancelled() => Heard::Interrupted,
-            None => attach(errand, order, receipt, &mut offset).await,
+            None => attach(errand, order, receipts, &mut offset).await,
         };
         known = true;
         if let Heard::Finished(finished) = &heard
@@ -107,16 +106,11 @@ fn is_ungranted(finished: &wire::Finished) -> bool {
     matches!(&finished.outcome, Some(Ended::Refused(refused)) if refused.reason == GRANT_EXPIRED)
 }
 
-async fn attach(
-    errand: &Errand,
-    order: &Order,
-    receipt: Option<&Signed>,
-    offset: &mut u64,
-) -> Heard {
+async fn attach(errand: &Errand, order: &Order, receipts: &[Vec<u8>], offset: &mut u64) -> Heard {
     let target = errand.target(order.call, order.attempt);
     let tool = (order.entry.tool.as_str(), order.entry.arguments.as_slice());
     let sandbox = &errand.runtime.peers.sandbox;
-    let stream = sandbox.execute(errand.owner, target, tool, order.plan, receipt, *offset).await;
+    let stream = sandbox.execute(errand.owner, target, tool, order.plan, receipts, *offset).await;
     let mut stream = match stream {
         Ok(stream) => stream,
         Err(fault) => return Heard::Fault(fault),
