@@ -4,6 +4,7 @@ mod ask;
 mod bad_input;
 mod demo;
 mod denials;
+mod held;
 mod isolation;
 mod kills;
 mod matrix;

@@ -1,0 +1,158 @@
+//! A held run as a person without a terminal meets it: each command is the one that the command before it printed, and
+//! in the end the machine keeps nothing of the run.
+
+use std::{
+    path::{Path, PathBuf},
+    process::Stdio,
+};
+
+use anyhow::{Context as _, Result, ensure};
+use e2e::{Engine, Turn, manifest, script, within};
+use serde_json::{Value, json};
+use tokio::{
+    io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader},
+    process::{Child, Command},
+};
+
+/// A file whose name and bytes would rather not be seen.
+const SCRIPT: &str = r"printf 'a\033[2K\342\200\256b\n' > app.txt";
+
+fn turns() -> Vec<Turn> {
+    vec![
+        Turn::Call("process.exec", json!({"argv": ["sh", "-c", SCRIPT]})),
+        Turn::Call("import_patch", json!({})),
+        Turn::Say("The file is repaired."),
+    ]
+}
+
+struct Said {
+    code: Option<i32>,
+    stdout: String,
+    stderr: String,
+}
+
+async fn harness(words: &[&str]) -> Result<Said> {
+    let output = Command::new(e2e::programs()?.join("harness")).args(words).output().await?;
+    Ok(Said {
+        code: output.status.code(),
+        stdout: String::from_utf8(output.stdout)?,
+        stderr: String::from_utf8(output.stderr)?,
+    })
+}
+
+/// What a run that waits printed.
+async fn waiting(words: &[&str]) -> Result<Value> {
+    let Said { code, stdout, stderr } = harness(words).await?;
+    ensure!(code == Some(0), "{stderr}");
+    let document: Value = serde_json::from_str(&stdout).context(stderr)?;
+    ensure!(document["status"] == "waiting_approval", "{document}");
+    Ok(document)
+}
+
+/// The command that approves, as it was printed.
+fn approves(document: &Value) -> Result<Vec<&str>> {
+    let words = document["resume"][0].as_array().context("no command was printed")?;
+    words.iter().skip(1).map(|word| word.as_str().context("a word")).collect()
+}
+
+fn mounts_below(dir: &Path) -> Result<usize> {
+    let table = std::fs::read_to_string("/proc/self/mountinfo")?;
+    let points = table.lines().filter_map(|line| line.split(' ').nth(4));
+    Ok(points.filter(|point| Path::new(point).starts_with(dir)).count())
+}
+
+/// `harness up` over a directory of its own.
+struct Up {
+    dir: tempfile::TempDir,
+    process: Child,
+}
+
+impl Up {
+    async fn start() -> Result<Self> {
+        // Each service has its own user, who must be able to enter.
+        let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        let dir = tempfile::Builder::new().prefix("harness-held-").permissions(open).tempdir()?;
+        let at = |name: &str| dir.path().join(name);
+        std::fs::create_dir(at("repo"))?;
+        std::fs::write(at("repo/app.txt"), "broken\n")?;
+        std::fs::write(at("task.yaml"), manifest("repair").text(&Engine::image()?))?;
+        std::fs::write(at("turns.yaml"), script(&turns()))?;
+        let mut command = Command::new(e2e::programs()?.join("harness"));
+        command.current_dir(dir.path()).args(["up", "--state", "state", "--script", "turns.yaml"]);
+        command.args(["--workspace", "demo=repo", "--manifest", "task.yaml"]);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
+        let mut process = command.spawn()?;
+        let mut line = String::new();
+        let out = process.stdout.as_mut().context("its output")?;
+        within("the mesh to be ready", BufReader::new(out).read_line(&mut line)).await?;
+        ensure!(line.contains("\"kind\":\"ready\""), "{line}");
+        Ok(Self { dir, process })
+    }
+
+    fn state(&self) -> PathBuf {
+        self.dir.path().join("state")
+    }
+
+    /// SIGTERM; what it said in the end.
+    async fn stop(&mut self) -> Result<String> {
+        let pid = self.process.id().and_then(|id| i32::try_from(id).ok());
+        let pid = pid.and_then(rustix::process::Pid::from_raw).context("it runs")?;
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM)?;
+        let mut said = String::new();
+        let errors = self.process.stderr.as_mut().context("its errors")?;
+        within("the mesh to end", errors.read_to_string(&mut said)).await?;
+        let status = self.process.wait().await?;
+        ensure!(status.success(), "{said}");
+        Ok(said.lines().last().unwrap_or_default().to_owned())
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_held_run_is_read_answered_and_ended_with_the_commands_that_were_printed() -> Result<()> {
+    let mut up = Up::start().await?;
+    let told = hold(&mut up).await;
+    if told.is_err() {
+        // What a failure leaves mounted goes with the directory.
+        up.process.kill().await?;
+        harness(&["runs", "cleanup", "--state", up.state().to_str().context("text")?]).await?;
+    }
+    told
+}
+
+async fn hold(up: &mut Up) -> Result<()> {
+    let state = up.state();
+    let at = state.to_str().context("the path is text")?;
+    let run = ["run", "--state", at, "--task", "repair", "--json", "repair it"];
+    let first = waiting(&run).await?;
+    let mut words = approves(&first)?;
+    words.push("--json");
+    let second = waiting(&words).await?;
+    let ask = &second["pendingApprovals"][0];
+    ensure!(ask["action"] == "patch.import", "{ask}");
+
+    let id = |value: &Value| value.as_str().map(str::to_owned).context("an id");
+    let (run, permission) = (id(&second["runId"])?, id(&ask["permissionId"])?);
+    for id in [&run, &permission] {
+        let shown = harness(&["patch", "show", "--state", at, id]).await?;
+        ensure!(shown.code == Some(0), "{}", shown.stderr);
+        ensure!(shown.stdout.contains("+a\\u{1b}[2K\\u{202e}b\n"), "{}", shown.stdout);
+        ensure!(!shown.stdout.contains(['\u{1b}', '\u{202e}']), "{}", shown.stdout);
+    }
+    let unread = harness(&["resume", "--state", at, &run, "--approve"]).await?;
+    ensure!(unread.code == Some(2), "{}", unread.stderr);
+    ensure!(
+        std::fs::read(up.dir.path().join("repo/app.txt"))? == b"broken\n",
+        "nothing is imported"
+    );
+
+    let running = harness(&["runs", "cleanup", "--state", at]).await?;
+    ensure!(running.code == Some(1), "{}", running.stderr);
+    let last = up.stop().await?;
+    ensure!(last.starts_with("1 run is held") && last.contains("harness runs cleanup"), "{last}");
+    let cleaned = harness(&["runs", "cleanup", "--state", at]).await?;
+    ensure!(cleaned.code == Some(0), "{}", cleaned.stderr);
+    ensure!(cleaned.stdout == "ended 1 environments and 0 containers\n", "{}", cleaned.stdout);
+    ensure!(mounts_below(&state)? == 0, "a mount is left");
+    std::fs::remove_dir_all(&state)?;
+    Ok(())
+}
