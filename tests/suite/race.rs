@@ -3,7 +3,7 @@
 
 use acp::client::CallError;
 use acp::{AttachParams, Decision};
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Result, ensure};
 use e2e::{Ask, Books, Line, Person, Rig, Spec, Turn, manifest, within};
 use harness::token::Role;
 use serde_json::json;
