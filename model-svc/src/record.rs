@@ -99,6 +99,7 @@ pub(crate) fn refused(
         stage,
         reason: reason.to_owned(),
         plan_digest: plan,
+        differs: None,
     };
     entry(stream, Data::CallRefused(data), at)
 }

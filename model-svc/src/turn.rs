@@ -116,7 +116,7 @@ impl fmt::Debug for Answer {
     }
 }
 
-/// Nothing a provider wrote is in it but a request id of harmless characters.
+/// Nothing a provider wrote is in it but its status and a request id of harmless characters.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("the model call failed ({})", kind.as_str())]
 pub(crate) struct Failure {
@@ -127,6 +127,9 @@ pub(crate) struct Failure {
     pub(crate) usage: Option<Usage>,
     pub(crate) retry_after: Option<Duration>,
     pub(crate) request_id: Option<String>,
+    /// Of the provider's answer, where it was not success.
+    #[serde(default)]
+    pub(crate) status: Option<u16>,
 }
 
 impl Failure {
@@ -141,7 +144,7 @@ impl Failure {
                 | Kind::StartTooLate
                 | Kind::InDoubt
         );
-        Self { kind, retryable, usage: None, retry_after: None, request_id: None }
+        Self { kind, retryable, usage: None, retry_after: None, request_id: None, status: None }
     }
 
     pub(crate) fn billed(self, usage: Usage) -> Self {

@@ -24,6 +24,7 @@ pub(crate) enum Content {
     NoAnswer {
         usage: Usage,
         retryable: bool,
+        reply: Option<Reply>,
     },
     Plan(Box<Planned>),
     /// A refusal, for people.
@@ -70,4 +71,53 @@ pub(crate) struct Outcome {
     pub(crate) duration_ms: Option<u64>,
     /// Present where a container is proven to be gone.
     pub(crate) stopped: Option<SandboxStopped>,
+}
+
+/// What is known of a provider's answer that was not success: no word of it, so that it may be told to anyone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Reply {
+    status: u16,
+    request_id: String,
+}
+
+impl Reply {
+    /// Nothing, where there was no such answer. An id that is not harmless is left out.
+    pub(crate) fn read(status: u32, request_id: String) -> Option<Self> {
+        let status = u16::try_from(status).ok().filter(|status| (100..=999).contains(status))?;
+        let harmless = request_id.len() <= 128
+            && request_id
+                .bytes()
+                .all(|byte| byte.is_ascii_alphanumeric() || b"._:-".contains(&byte));
+        let request_id = if harmless { request_id } else { String::new() };
+        Some(Self { status, request_id })
+    }
+}
+
+impl std::fmt::Display for Reply {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "the provider answered with HTTP status {}", self.status)?;
+        match self.request_id.as_str() {
+            "" => Ok(()),
+            id => write!(f, " (request {id})"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Reply;
+
+    #[test]
+    fn a_reply_tells_its_status_and_a_harmless_id() {
+        let told = |status, id: &str| Reply::read(status, id.to_owned()).map(|it| it.to_string());
+        let says = |text: &str| Some(text.to_owned());
+        assert_eq!(told(0, "r-9"), None);
+        assert_eq!(told(70_000, "r-9"), None);
+        assert_eq!(told(503, ""), says("the provider answered with HTTP status 503"));
+        assert_eq!(
+            told(429, "r-9"),
+            says("the provider answered with HTTP status 429 (request r-9)")
+        );
+        assert_eq!(told(401, "a b\n"), says("the provider answered with HTTP status 401"));
+    }
 }

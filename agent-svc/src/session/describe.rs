@@ -246,6 +246,7 @@ impl Draft<'_> {
             code: code.to_owned(),
             message: match self.scene.content {
                 Content::Detail(detail) => detail.clone(),
+                Content::NoAnswer { reply: Some(reply), .. } => reply.to_string(),
                 _ => format!("the {stage} failed"),
             },
             retryable: Some(retryable),
@@ -313,6 +314,9 @@ impl Draft<'_> {
                 reason: reason.as_str().to_owned(),
                 note: match self.scene.content {
                     Content::Detail(detail) => event::redact::text(detail),
+                    Content::NoAnswer { reply: Some(reply), .. } => {
+                        event::redact::text(&reply.to_string())
+                    }
                     _ => String::new(),
                 },
             },

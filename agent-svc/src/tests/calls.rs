@@ -129,6 +129,23 @@ async fn a_model_that_fails_ends_the_run_with_its_reason() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn how_a_provider_answered_is_told_with_the_failure() {
+    let mesh = Mesh::start().await;
+    mesh.model.script([Turn::Reply("MODEL_HTTP_ERROR", 503, "r-9")]);
+    let alice = Person::operator(&mesh);
+    let (_, mut reader) = alice.begin().await;
+    let (events, outcome) = reader.rest().await;
+    let says = "the provider answered with HTTP status 503 (request r-9)";
+    let told = events.iter().find_map(|data| match data {
+        Data::Failure(failure) => Some((failure.code.as_str(), failure.message.as_str())),
+        _ => None,
+    });
+    assert_eq!(told, Some(("MODEL_HTTP_ERROR", says)));
+    let failed = wire::Failed { reason: "MODEL_HTTP_ERROR".to_owned(), note: says.to_owned() };
+    assert_eq!(outcome.state, Some(wire::outcome::State::Failed(failed)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_turn_that_the_rest_of_the_budget_would_not_pay_for_ends_the_run_as_over_budget() {
     let mesh = Mesh::start().await;
     mesh.model.script([Turn::Fail("BUDGET_EXCEEDED")]);

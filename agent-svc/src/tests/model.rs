@@ -20,6 +20,8 @@ pub(crate) enum Turn {
     Call(Vec<(&'static str, serde_json::Value)>),
     Raw(Box<wire::Answer>),
     Fail(&'static str),
+    /// The same, with the provider's status and name of the request.
+    Reply(&'static str, u32, &'static str),
     /// It answers only once the test lets it.
     Wait(&'static str),
     /// The same, and when nobody waits any more it gives up and says so.
@@ -130,6 +132,11 @@ fn aborted() -> wire::ModelError {
     }
 }
 
+fn failed(kind: &str, status: u32, request_id: &str) -> wire::ModelError {
+    let (kind, request_id) = (kind.to_owned(), request_id.to_owned());
+    wire::ModelError { kind, status, request_id, ..wire::ModelError::default() }
+}
+
 /// Each call of a turn is answered once, and nothing is answered that was not called.
 fn assert_paired(messages: &[wire::Message]) {
     let mut open: Vec<&str> = Vec::new();
@@ -196,21 +203,26 @@ impl ModelService for Model {
                 }
             };
             let settle = |known| state.lock().unwrap().known.insert(call.clone(), known);
+            let fail = |error: wire::ModelError| {
+                settle(Known::Failed(error.clone()));
+                let told = send(wire::complete_response::Message::Failed(error));
+                async move {
+                    told.await;
+                }
+            };
             let left = match turn {
                 Turn::Wait(_) => Some(Known::InDoubt),
                 Turn::Abort(_) => Some(Known::Failed(aborted())),
-                Turn::Say(_) | Turn::Call(_) | Turn::Raw(_) | Turn::Fail(_) => None,
+                Turn::Say(_) | Turn::Call(_) | Turn::Raw(_) | Turn::Fail(_) | Turn::Reply(..) => {
+                    None
+                }
             };
             let answer = match turn {
                 Turn::Say(text) | Turn::Wait(text) | Turn::Abort(text) => said(text),
                 Turn::Call(calls) => called(&calls),
                 Turn::Raw(answer) => *answer,
-                Turn::Fail(kind) => {
-                    let error = wire::ModelError { kind: kind.to_owned(), ..Default::default() };
-                    settle(Known::Failed(error.clone()));
-                    send(wire::complete_response::Message::Failed(error)).await;
-                    return;
-                }
+                Turn::Fail(kind) => return fail(failed(kind, 0, "")).await,
+                Turn::Reply(kind, status, id) => return fail(failed(kind, status, id)).await,
             };
             if let Some(left) = left {
                 tokio::select! {

@@ -199,7 +199,7 @@ fn answer(answer: Answer) -> model::Answer {
 }
 
 fn error(failure: Failure) -> model::ModelError {
-    let Failure { kind, retryable, usage: cost, retry_after, request_id } = failure;
+    let Failure { kind, retryable, usage: cost, retry_after, request_id, status } = failure;
     model::ModelError {
         kind: kind.as_str().to_owned(),
         retryable,
@@ -208,6 +208,7 @@ fn error(failure: Failure) -> model::ModelError {
         retry_after_ms: retry_after
             .map_or(0, |wait| u64::try_from(wait.as_millis()).unwrap_or(u64::MAX)),
         request_id: request_id.unwrap_or_default(),
+        status: status.map_or(0, u32::from),
     }
 }
 

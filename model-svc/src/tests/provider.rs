@@ -14,6 +14,11 @@ fn failed(kind: &str) -> model::ModelError {
     model::ModelError { kind: kind.into(), ..model::ModelError::default() }
 }
 
+/// The provider answered, with this status.
+fn answered(status: u32, kind: &str) -> model::ModelError {
+    model::ModelError { status, ..failed(kind) }
+}
+
 /// What is the same for everyone: the estimate is judged apart.
 fn kind(failed: &model::ModelError) -> (&str, bool, bool) {
     (&failed.kind, failed.retryable, failed.billed)
@@ -107,7 +112,8 @@ async fn a_redirect_is_refused_and_its_target_never_hears_of_it() {
     for status in ["301 Moved", "302 Found", "307 Temporary Redirect", "308 Permanent Redirect"] {
         rig.upstream.fails(status, &[("location", &location)], "");
         let refused = rig.failure(turn(&by, "real", 0)).await;
-        assert_eq!(refused, failed("MODEL_HTTP_ERROR"), "{status}");
+        let code = status[..3].parse().unwrap();
+        assert_eq!(refused, answered(code, "MODEL_UNSUPPORTED_RESPONSE"), "{status}");
     }
     assert_eq!(rig.upstream.seen().len(), 4);
     let accepted = target.accept().map(|_| ()).map_err(|error| error.kind());
@@ -122,7 +128,7 @@ async fn a_providers_words_about_an_error_never_come_out() {
     rig.upstream.fails("401 Unauthorized", &[JSON, ("x-request-id", "<b>bad</b>")], &body);
     let request = turn(&by, "real", 0);
     let refused = rig.failure(request.clone()).await;
-    assert_eq!(refused, failed("MODEL_AUTH_ERROR"));
+    assert_eq!(refused, answered(401, "MODEL_AUTH_ERROR"));
     rig.audit.kinds(2).await;
     let shown = format!(
         "{refused:?} {:?} {:?}",
@@ -150,12 +156,13 @@ async fn a_limit_says_how_long_to_wait() {
         retryable: true,
         retry_after_ms: 7_000,
         request_id: "r-9".into(),
-        ..failed("MODEL_RATE_LIMITED")
+        ..answered(429, "MODEL_RATE_LIMITED")
     };
     assert_eq!(limited, expected);
     rig.upstream.fails("503 Service Unavailable", &[], "<html>");
     let down = rig.failure(turn(&by, "real", 0)).await;
-    assert_eq!(down, model::ModelError { retryable: true, ..failed("MODEL_HTTP_ERROR") });
+    let expected = model::ModelError { retryable: true, ..answered(503, "MODEL_HTTP_ERROR") };
+    assert_eq!(down, expected);
 }
 
 #[tokio::test]

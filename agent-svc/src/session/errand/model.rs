@@ -15,7 +15,7 @@ use transport::Fault;
 use super::{Errand, Pause, Then, parsed};
 use crate::outcome::Usage;
 use crate::peers::Turn;
-use crate::session::content::{Answer, Content};
+use crate::session::content::{Answer, Content, Reply};
 use crate::session::progress::Progress;
 use crate::{ids, transcript};
 
@@ -174,9 +174,9 @@ impl Words {
 
 /// `size` is that of the conversation in bytes: what a turn costs that nobody can tell the cost of.
 fn ended(turned: Turned, size: usize) -> (u64, ModelEnd, Content) {
-    let no_answer = |usage: Usage, retryable, end| {
+    let no_answer = |usage: Usage, retryable, end, reply| {
         let tokens = usage.prompt_tokens.saturating_add(usage.completion_tokens);
-        (tokens, end, Content::NoAnswer { usage, retryable })
+        (tokens, end, Content::NoAnswer { usage, retryable, reply })
     };
     let unknown = Usage { prompt_tokens: estimate(size), completion_tokens: 0 };
     match turned {
@@ -188,10 +188,12 @@ fn ended(turned: Turned, size: usize) -> (u64, ModelEnd, Content) {
             }
             Err(usage) => {
                 let reason = Reason::of("MODEL_INVALID_RESPONSE");
-                no_answer(usage, false, ModelEnd::Failed(reason))
+                no_answer(usage, false, ModelEnd::Failed(reason), None)
             }
         },
-        Turned::Failed(model::ModelError { kind, retryable, billed, usage: told, .. }) => {
+        Turned::Failed(error) => {
+            let model::ModelError { kind, retryable, billed, usage: told, .. } = error;
+            let reply = Reply::read(error.status, error.request_id);
             let told = told.map(usage);
             let cost = if billed { told.unwrap_or(unknown) } else { told.unwrap_or_default() };
             let end = match kind.as_str() {
@@ -199,10 +201,10 @@ fn ended(turned: Turned, size: usize) -> (u64, ModelEnd, Content) {
                 kind if LOST.contains(&kind) => ModelEnd::Lost,
                 kind => ModelEnd::Failed(parsed(kind)),
             };
-            no_answer(cost, retryable, end)
+            no_answer(cost, retryable, end, reply)
         }
         Turned::Refused(reason, detail) => (0, ModelEnd::Failed(reason), Content::Detail(detail)),
-        Turned::Lost => no_answer(unknown, true, ModelEnd::Lost),
+        Turned::Lost => no_answer(unknown, true, ModelEnd::Lost, None),
     }
 }
 

@@ -57,7 +57,12 @@ pub(super) fn evidence(body: &[u8]) -> Evidence {
 
 /// An answer that is not 200: nothing was generated, so nothing is billed.
 pub(super) fn http(status: StatusCode, evidence: &Evidence) -> Failure {
-    judge(status.as_u16(), evidence)
+    // Whoever answers from elsewhere was not asked, whatever its words.
+    let failure = match status.is_redirection() {
+        true => Failure::new(Kind::UnsupportedResponse),
+        false => judge(status.as_u16(), evidence),
+    };
+    Failure { status: Some(status.as_u16()), ..failure }
 }
 
 /// An error inside a 200: a number in it acts as the status.
@@ -104,7 +109,8 @@ mod tests {
             (403, "<html>", kind(Kind::Auth)),
             (404, "{}", kind(Kind::Http)),
             (400, r#"{"error":{"message":"rate_limit_exceeded"}}"#, kind(Kind::Http)),
-            (307, "", kind(Kind::Http)),
+            (307, "", kind(Kind::UnsupportedResponse)),
+            (308, r#"{"code":"rate_limit_error"}"#, kind(Kind::UnsupportedResponse)),
             (429, "", kind(Kind::RateLimited)),
             (
                 429,
@@ -119,6 +125,7 @@ mod tests {
             (502, "<html>", kind(Kind::Http).retryable(true)),
             (529, "", kind(Kind::Http).retryable(true)),
         ] {
+            let expected = Failure { status: Some(status), ..expected };
             let status = StatusCode::from_u16(status).unwrap();
             assert_eq!(http(status, &evidence(body.as_bytes())), expected, "{status} {body}");
         }
