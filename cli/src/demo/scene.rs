@@ -227,7 +227,8 @@ mod tests {
             let subject = manifest::exec_subject(&scene.second_command());
             let expected =
                 if name == "first.yaml" { event::Effect::Ask } else { event::Effect::Allow };
-            assert_eq!(manifest.decide(exec, Some(&subject)).effect, expected);
+            let rules = manifest::Rulebook::new(manifest.clone(), None, None);
+            assert_eq!(rules.decide(exec, Some(&subject)).effect, expected);
             assert!(manifest.may_modify(TARGET) && !manifest.may_modify("README.md"));
         }
     }

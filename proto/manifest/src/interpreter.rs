@@ -1,6 +1,7 @@
 //! Which programs run other programs, and what they would run. It reads argvs and scripts, starts nothing, and
 //! ends for any of them.
 
+mod options;
 mod programs;
 mod wrappers;
 

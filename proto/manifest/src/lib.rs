@@ -21,6 +21,7 @@ mod interpreter;
 mod json_schema;
 mod lint;
 mod names;
+mod nearest;
 mod overlap;
 mod path;
 mod place;

@@ -4,10 +4,9 @@ use std::time::Duration;
 
 use event::Digest;
 
-use crate::action::Action;
 use crate::allowed;
-use crate::ballot::{Ballot, Side};
-use crate::decision::{Decision, Layer};
+use crate::ballot::Side;
+use crate::decision::Layer;
 use crate::evaluate::Evaluator;
 use crate::execution::{Execution, Mode, optional};
 use crate::fault::Faults;
@@ -112,15 +111,6 @@ impl Manifest {
             protected,
             digest: self.digest,
         }
-    }
-
-    /// The file's own rules and nothing else: no ceiling and no built-in rule. What may happen is
-    /// [`crate::Rulebook`]'s to say.
-    pub fn decide(&self, action: Action, subject: Option<&str>) -> Decision {
-        let sides = [Side { layer: Layer::Manifest, policy: &self.policy }];
-        let mut ballot = Ballot::new(action, subject, &sides);
-        ballot.rules(subject);
-        self.alone(&Protected::default()).settle(ballot, action, subject)
     }
 
     /// Whether the task may modify this workspace-relative path.

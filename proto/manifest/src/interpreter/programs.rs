@@ -2,6 +2,7 @@
 //! steer what is asked; containment is the container's.
 
 use super::Inner;
+use super::options::{find, git, make, sed, tar};
 use super::wrappers::{self, ENV, LINKER};
 
 /// They take a script after `-c` and speak the language that we can take apart.
@@ -100,15 +101,15 @@ fn named(name: &str, arguments: &[String]) -> Option<Vec<Inner>> {
     }
 }
 
-fn lists(list: &str, name: &str) -> bool {
+pub(super) fn lists(list: &str, name: &str) -> bool {
     list.split_ascii_whitespace().any(|item| item == name)
 }
 
-fn argv(words: &[String]) -> Vec<Inner> {
+pub(super) fn argv(words: &[String]) -> Vec<Inner> {
     if words.is_empty() { Vec::new() } else { vec![Inner::Argv(words.to_vec())] }
 }
 
-fn is_flag(flags: &str, word: &str) -> bool {
+pub(super) fn is_flag(flags: &str, word: &str) -> bool {
     flags.split_ascii_whitespace().any(|flag| {
         let letter = flag.strip_prefix('-').filter(|letter| letter.len() == 1);
         match letter {
@@ -120,12 +121,12 @@ fn is_flag(flags: &str, word: &str) -> bool {
 }
 
 /// Short options, possibly several in one word.
-fn is_cluster(word: &str) -> bool {
+pub(super) fn is_cluster(word: &str) -> bool {
     word.len() > 1 && word.starts_with('-') && !word.starts_with("--")
 }
 
 /// The values of a short option, alone or last of its cluster, and of a long one.
-fn scripts<'a>(
+pub(super) fn scripts<'a>(
     arguments: &'a [String],
     short: &'static str,
     long: &'static str,
@@ -186,132 +187,4 @@ fn env(arguments: &[String]) -> Vec<Inner> {
     let mut inner = argv(ENV.command(arguments));
     inner.extend(scripts(arguments, "-S", "--split-string").map(Inner::Script));
     inner
-}
-
-fn find(arguments: &[String]) -> Option<Vec<Inner>> {
-    const RUNS: [&str; 4] = ["-exec", "-execdir", "-ok", "-okdir"];
-    let mut class = arguments.iter().any(|word| word == "-delete");
-    let mut inner = Vec::new();
-    for (index, word) in arguments.iter().enumerate() {
-        if RUNS.contains(&word.as_str()) {
-            class = true;
-            let after = &arguments[index + 1..];
-            let end = after.iter().position(|word| word == ";" || word == "+");
-            inner.extend(argv(&after[..end.unwrap_or(after.len())]));
-        }
-    }
-    class.then_some(inner)
-}
-
-/// Options and subcommands through which git runs what it is told, and configuration that names programs.
-fn git(arguments: &[String]) -> Option<Vec<Inner>> {
-    const OPTIONS: &str = "--exec --config --ext-diff --textconv --upload-pack --receive-pack \
-        --open-files-in-pager --extcmd --template --git-dir --work-tree --super-prefix --paginate -c -x -u -O";
-    const SUBCOMMANDS: &str = "config bisect filter-branch difftool mergetool send-email svn daemon instaweb \
-        credential submodule p4 cvsserver shell gui citool help remote-ext hook maintenance";
-    let settings = scripts(arguments, "-c", "--config");
-    let run = scripts(arguments, "-x", "--exec");
-    let mut inner: Vec<Inner> = settings
-        .filter_map(|setting| {
-            let (_, value) = setting.split_once('=')?;
-            Some(Inner::Script(value.trim_start_matches('!').to_owned()))
-        })
-        .chain(run.map(Inner::Script))
-        .collect();
-    for (index, word) in arguments.iter().enumerate() {
-        if matches!(word.as_str(), "foreach" | "run") {
-            let after = &arguments[index + 1..];
-            let after = after.iter().skip_while(|word| word.starts_with('-')).cloned();
-            let words: Vec<String> = after.collect();
-            inner.extend(argv(&words));
-            inner.push(Inner::Script(words.join(" ")));
-        }
-    }
-    let class = arguments.iter().any(|word| {
-        is_flag(OPTIONS, word)
-            || lists(SUBCOMMANDS, word)
-            || word.starts_with("ext::")
-            || word.starts_with("fd::")
-    });
-    class.then_some(inner)
-}
-
-fn tar(arguments: &[String]) -> Option<Vec<Inner>> {
-    const LONG: &str = "--to-c --checkpoint-a --us --rsh --rmt --info-s --new-v";
-    let old_style = |index: usize, word: &str| index == 0 && !word.starts_with('-');
-    let mut class = false;
-    let mut inner = Vec::new();
-    for (index, word) in arguments.iter().enumerate() {
-        let letters = (is_cluster(word) || old_style(index, word)) && word.contains(['I', 'F']);
-        let long = word.starts_with("--") && is_flag(LONG, word);
-        if !letters && !long {
-            continue;
-        }
-        class = true;
-        let value = match word.split_once('=') {
-            Some((_, value)) if long => Some(value),
-            _ => arguments.get(index + 1).map(String::as_str),
-        };
-        let script = value.map(|value| value.strip_prefix("exec=").unwrap_or(value));
-        inner.extend(script.map(|script| Inner::Script(script.to_owned())));
-    }
-    class.then_some(inner)
-}
-
-/// A script of sed is harmless only when it is plainly so: `e` runs, and where `e` may hide is hard to tell.
-fn sed(arguments: &[String]) -> Option<Vec<Inner>> {
-    let mut given = false;
-    let mut rest = arguments.iter();
-    let mut operands = Vec::new();
-    while let Some(word) = rest.next() {
-        let script = match word.as_str() {
-            "-e" | "--expression" => rest.next().map(String::as_str),
-            "-n" | "-E" | "-r" | "-i" | "-s" | "-u" | "-z" | "--quiet" | "--silent" => continue,
-            "--regexp-extended" | "--in-place" | "--debug" | "--posix" | "--sandbox" => continue,
-            other => match other.strip_prefix("--expression=") {
-                Some(script) => Some(script),
-                // A script from a file, or letters that may hold one.
-                None if other.len() > 1 && other.starts_with('-') => return Some(Vec::new()),
-                None => {
-                    operands.push(other);
-                    continue;
-                }
-            },
-        };
-        given = true;
-        if !script.is_some_and(is_plain_sed) {
-            return Some(Vec::new());
-        }
-    }
-    match operands.first() {
-        Some(script) if !given && !is_plain_sed(script) => Some(Vec::new()),
-        _ => None,
-    }
-}
-
-/// One command of `p`, `d`, `q` or `=` under line numbers, or one substitution whose flags are known.
-fn is_plain_sed(script: &str) -> bool {
-    let address = |c: char| c.is_ascii_digit() || matches!(c, ',' | '$' | ' ' | '!');
-    let command = script.trim_start_matches(address);
-    if matches!(command, "p" | "d" | "q" | "=") {
-        return true;
-    }
-    let Some(rest) = command.strip_prefix('s') else { return false };
-    let Some(delimiter) = rest.chars().next().filter(|c| matches!(c, '/' | '|' | '#' | ',' | ':'))
-    else {
-        return false;
-    };
-    let parts: Vec<&str> = rest.split(delimiter).collect();
-    !script.contains(['\n', '\\', ';'])
-        && parts.len() == 4
-        && parts[3].chars().all(|flag| matches!(flag, 'g' | 'p' | 'i' | 'I' | '0'..='9'))
-}
-
-/// Targets are the project's own; another file, text or variable is the caller's program.
-fn make(arguments: &[String]) -> Option<Vec<Inner>> {
-    const OPTIONS: &str = "--ev --fi --mak --dir --inc -E -f -C -I";
-    let class = arguments
-        .iter()
-        .any(|word| is_flag(OPTIONS, word) || !word.starts_with('-') && word.contains('='));
-    class.then(Vec::new)
 }

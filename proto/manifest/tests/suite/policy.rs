@@ -2,15 +2,12 @@
 use std::collections::BTreeMap;
 
 use event::Effect::{self, Allow, Ask, Deny};
-use manifest::{Action, Decision, Layer, Manifest, Matched, Requirement};
+use manifest::{Action, Decision, Layer, Matched, Requirement, Rulebook};
 use proptest::prelude::*;
 
-/// A manifest whose permissions are these lines.
-fn policy(permissions: &str) -> Manifest {
-    let text = format!(
-        "id: a\ntitle: a\ngoal: a\nacceptance: [a]\nallowed_paths: [a]\npermissions:\n{permissions}\n"
-    );
-    Manifest::parse(text.as_bytes(), "a.yaml").unwrap()
+/// Without ceilings.
+fn policy(permissions: &str) -> Rulebook {
+    crate::rulebook(permissions)
 }
 
 fn short(decision: &Decision) -> (Effect, &str) {
@@ -19,7 +16,7 @@ fn short(decision: &Decision) -> (Effect, &str) {
 
 #[test]
 fn an_action_without_a_rule_asks() {
-    let policy = policy("  fs.read: allow");
+    let policy = policy("  mcp.call: allow");
     assert_eq!(
         policy.decide(Action::FsWrite, Some("a")),
         Decision {
@@ -32,7 +29,7 @@ fn an_action_without_a_rule_asks() {
             justification: None,
             matching: vec![Matched { layer: Layer::Manifest, rule: "default".into(), effect: Ask }],
             approvers: Some(Requirement::default()),
-            manifest: policy.digest,
+            manifest: policy.manifest().digest,
         }
     );
 }
@@ -68,20 +65,20 @@ fn of_patterns_of_one_length_the_strictest_wins() {
 
 #[test]
 fn the_star_is_only_the_fallback_even_for_subjects_it_would_not_cover() {
-    let policy = policy("  fs.read: {'*': ask, 'a': allow}");
-    let on = |subject| policy.decide(Action::FsRead, subject);
-    assert_eq!(short(&on(Some("a"))), (Allow, "permissions.fs.read[a]"));
-    assert_eq!(short(&on(Some("b"))), (Ask, "permissions.fs.read[*]"));
-    assert_eq!(short(&on(Some("b/c"))), (Ask, "permissions.fs.read[*]"));
-    assert_eq!(short(&on(None)), (Ask, "permissions.fs.read[*]"));
+    let policy = policy("  mcp.call: {'*': ask, 'a': allow}");
+    let on = |subject| policy.decide(Action::McpCall, subject);
+    assert_eq!(short(&on(Some("a"))), (Allow, "permissions.mcp.call[a]"));
+    assert_eq!(short(&on(Some("b"))), (Ask, "permissions.mcp.call[*]"));
+    assert_eq!(short(&on(Some("b/c"))), (Ask, "permissions.mcp.call[*]"));
+    assert_eq!(short(&on(None)), (Ask, "permissions.mcp.call[*]"));
 }
 
 #[test]
 fn a_subject_that_nothing_matches_is_denied_and_no_subject_asks() {
-    let policy = policy("  fs.read: {'src/**': allow}");
-    let on = |subject| policy.decide(Action::FsRead, subject);
-    assert_eq!(short(&on(Some("other"))), (Deny, "permissions.fs.read"));
-    assert_eq!(short(&on(None)), (Ask, "permissions.fs.read"));
+    let policy = policy("  mcp.call: {'src/**': allow}");
+    let on = |subject| policy.decide(Action::McpCall, subject);
+    assert_eq!(short(&on(Some("other"))), (Deny, "permissions.mcp.call"));
+    assert_eq!(short(&on(None)), (Ask, "permissions.mcp.call"));
 }
 
 #[test]
@@ -150,10 +147,10 @@ fn rules() -> impl Strategy<Value = Option<Rules>> {
 }
 
 /// The lines of a manifest, the patterns in the order of `shuffle`.
-fn written(rules: Option<&Rules>, shuffle: usize) -> Manifest {
+fn written(rules: Option<&Rules>, shuffle: usize) -> Rulebook {
     let lines = match rules {
         None => "  fs.list: deny".to_owned(),
-        Some(Rules::Flat(effect)) => format!("  fs.read: {}", effect.as_str()),
+        Some(Rules::Flat(effect)) => format!("  mcp.call: {}", effect.as_str()),
         Some(Rules::Map(patterns)) => {
             let mut lines: Vec<_> = patterns
                 .iter()
@@ -161,7 +158,7 @@ fn written(rules: Option<&Rules>, shuffle: usize) -> Manifest {
                 .collect();
             let len = lines.len();
             lines.rotate_left(shuffle % len);
-            format!("  fs.read:\n{}", lines.join("\n"))
+            format!("  mcp.call:\n{}", lines.join("\n"))
         }
     };
     policy(&lines)
@@ -174,9 +171,9 @@ proptest! {
         subject in prop::option::of("[ab/]{0,4}"),
         shuffle in 0usize..6,
     ) {
-        let decision = written(rules.as_ref(), 0).decide(Action::FsRead, subject.as_deref());
+        let decision = written(rules.as_ref(), 0).decide(Action::McpCall, subject.as_deref());
         prop_assert_eq!(decision.effect, naive(rules.as_ref(), subject.as_deref()));
-        let other = written(rules.as_ref(), shuffle).decide(Action::FsRead, subject.as_deref());
+        let other = written(rules.as_ref(), shuffle).decide(Action::McpCall, subject.as_deref());
         prop_assert_eq!(Decision { manifest: decision.manifest, ..other }, decision);
     }
 
@@ -191,6 +188,6 @@ proptest! {
         prop_assume!(exact.len() > 4);
         patterns.insert(exact, Deny);
         let policy = written(Some(&Rules::Map(patterns)), 0);
-        prop_assert_eq!(policy.decide(Action::FsRead, Some(&subject)).effect, Deny);
+        prop_assert_eq!(policy.decide(Action::McpCall, Some(&subject)).effect, Deny);
     }
 }

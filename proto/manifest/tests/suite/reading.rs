@@ -146,8 +146,9 @@ fn every_key_is_read() {
         digest: Digest::of(FULL.as_bytes()),
     };
     assert_eq!(manifest, expected);
-    assert_eq!(manifest.decide(Action::FsRead, Some(".env")).effect, Effect::Deny);
-    assert_eq!(manifest.decide(Action::McpCall, None).effect, Effect::Deny);
+    let rules = manifest::Rulebook::new(manifest, None, None);
+    assert_eq!(rules.decide(Action::FsRead, Some(".env")).effect, Effect::Deny);
+    assert_eq!(rules.decide(Action::McpCall, None).effect, Effect::Deny);
 }
 
 #[test]
