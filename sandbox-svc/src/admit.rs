@@ -1,23 +1,36 @@
 //! Whether what people signed admits a plan. The count is `receipt`'s; this says what this service knows besides.
 
+use std::collections::HashSet;
+
+use event::id::ReceiptId;
 use receipt::{
     Admission, Asked, Grant, Invalid, Knowledge, Receipt, Shortfall, Verified, admission,
 };
 
 use crate::planner::Planned;
+use crate::policy::Approvers;
 use crate::refusal::{Reason, Refusal};
 use crate::session::now_secs;
+
+/// What no receipt says of itself.
+pub(crate) struct Known<'a> {
+    pub(crate) approvers: &'a Approvers,
+    pub(crate) revoked: &'a HashSet<ReceiptId>,
+}
 
 pub(crate) fn admit(
     planned: &Planned,
     grant: &Grant,
     receipts: &[Result<Verified<Receipt>, Invalid>],
+    known: &Known<'_>,
 ) -> Result<Admission, Refusal> {
     let Planned { plan, digest, .. } = planned;
     let action = plan.action_digest().map_err(|error| Refusal::new(Reason::PlanTooLarge, error))?;
     let asked = Asked { plan, digest: *digest, action, grant, now: now_secs() };
-    // Nobody is listed and nothing was revoked: a plan that asks for people's own signatures is not admitted.
-    let knowledge = Knowledge { approver: &|_, _| None, is_revoked: &|_| false };
+    let knowledge = Knowledge {
+        approver: &|subject, key| known.approvers.find(subject, key),
+        is_revoked: &|receipt| known.revoked.contains(&receipt),
+    };
     admission(&asked, receipts, &knowledge).map_err(refused)
 }
 

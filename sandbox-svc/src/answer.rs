@@ -4,6 +4,7 @@
 use std::io::Read as _;
 
 use event::Digest;
+use manifest::Rulebook;
 use receipt::PathText;
 use serde_json::{Value, json};
 
@@ -11,7 +12,7 @@ use crate::environment::{Environment, Present};
 use crate::error::Error;
 use crate::patch::unified::{Side, render, wants_bytes};
 use crate::patch::{Entry, file_state};
-use crate::planner::{Prepared, Stop};
+use crate::planner::{Planned, Prepared, Stop};
 use crate::refusal::{Reason, Refusal};
 use crate::tree::blobs::Hasher;
 use crate::tree::reason::Reason as Cause;
@@ -27,13 +28,14 @@ const SHOWN: usize = 200;
 const DIFF_BYTES: usize = 64 * 1024;
 
 /// The result of a call that changes nothing. Blocks.
-pub(crate) fn answer(environment: &Environment, prepared: &Prepared) -> Result<Vec<u8>, Stop> {
-    let value = match prepared {
+pub(crate) fn answer(environment: &Environment, planned: &Planned) -> Result<Vec<u8>, Stop> {
+    let rulebook = &planned.rulebook;
+    let value = match &planned.prepared {
         Prepared::ListFiles { path, limit, after } => {
-            list(environment, path, *limit, after.as_ref())?
+            list(environment, rulebook, path, *limit, after.as_ref())?
         }
         Prepared::ReadFile { path, start, end } => read(environment, path, *start, *end)?,
-        Prepared::InspectPatch(present) => inspect(environment, present)?,
+        Prepared::InspectPatch(present) => inspect(environment, rulebook, present)?,
         Prepared::Exec | Prepared::ImportPatch(_) => return Err(Reason::PlanStale.into()),
     };
     to_bytes(&value)
@@ -47,11 +49,12 @@ pub(crate) fn to_bytes(value: &Value) -> Result<Vec<u8>, Stop> {
 
 fn list(
     environment: &Environment,
+    rulebook: &Rulebook,
     path: &RelPath,
     limit: usize,
     after: Option<&RelPath>,
 ) -> Result<Value, Stop> {
-    let found = environment.found()?;
+    let found = environment.found(rulebook)?;
     match found.inventory.get(path) {
         Some(Node::Directory { .. }) => (),
         None if path.is_root() => (),
@@ -185,7 +188,11 @@ fn read_text(environment: &Environment, path: &RelPath) -> Result<(Vec<u8>, Dige
     Ok((bytes, digest))
 }
 
-fn inspect(environment: &Environment, present: &Present) -> Result<Value, Stop> {
+fn inspect(
+    environment: &Environment,
+    rulebook: &Rulebook,
+    present: &Present,
+) -> Result<Value, Stop> {
     let patch = &present.patch;
     let paths = |paths: &[&RelPath]| -> Vec<Value> {
         paths.iter().take(SHOWN).map(|path| text(path)).collect()
@@ -204,7 +211,7 @@ fn inspect(environment: &Environment, present: &Present) -> Result<Value, Stop> 
         "patch": present.digest.to_string(),
         "totals": { "entries": patch.entries.len(), "bytes": patch.written_bytes() },
         "entries": patch.entries.iter().take(SHOWN).map(entry_value).collect::<Vec<_>>(),
-        "protected": paths(&patch.protected()),
+        "protected": paths(&patch.protected(rulebook.protected())),
         "deletions": paths(&patch.deletions()),
         "notCarried": patch.not_carried.iter().take(SHOWN).map(stays).collect::<Vec<_>>(),
         "notCarriedTotal": patch.not_carried.len(),

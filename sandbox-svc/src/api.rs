@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use event::id::{CallId, NotAnId, RunId, SessionId};
+use event::id::{CallId, NotAnId, ReceiptId, RunId, SessionId};
 use event::{Digest, Stage};
 use futures::stream::{BoxStream, StreamExt as _};
 use proto::common::v1 as common;
@@ -190,7 +190,8 @@ impl SandboxService for Api {
             let session = self.0.held_for(&owner, Stage::Fence).await?;
             let environment =
                 self.0.environment(session.id, run).ok_or(Error::EnvironmentUnknown)?;
-            patch_stream::open(environment, digest).await
+            let rulebook = self.0.sessions.rulebook(&session)?;
+            patch_stream::open(environment, rulebook, digest).await
         };
         let parts = found.await.map_err(|error| to_status(&error))?;
         Ok(Response::new(parts.map(|part| part.map_err(|error| to_status(&error))).boxed()))
@@ -211,9 +212,18 @@ impl SandboxService for Api {
 
     async fn revoke_receipt(
         &self,
-        _: Request<wire::RevokeReceiptRequest>,
+        request: Request<wire::RevokeReceiptRequest>,
     ) -> Result<Response<wire::RevokeReceiptResponse>, Status> {
-        Err(Status::unimplemented("receipts cannot be revoked yet"))
+        let wire::RevokeReceiptRequest { owner: claimed, run_id, receipt_id } =
+            request.into_inner();
+        let revoked = async {
+            let (owner, run) = (owner(claimed)?, run(&run_id)?);
+            let receipt: ReceiptId =
+                receipt_id.parse().map_err(|_| Error::Request("receipt_id is no id"))?;
+            self.0.revoke(&owner, run, receipt).await
+        };
+        revoked.await.map_err(|error| to_status(&error))?;
+        Ok(Response::new(wire::RevokeReceiptResponse {}))
     }
 }
 
@@ -235,6 +245,7 @@ impl Api {
             error @ (Error::GrantExpired
             | Error::RunUnknown
             | Error::EnvironmentLost
+            | Error::Session { .. }
             | Error::WorkspaceTooLarge(_)) => {
                 self.recorded(Some(session), session.id.to_string(), error).await
             }
@@ -251,6 +262,7 @@ impl Api {
             stage: Stage::Fence,
             reason: error.reason().to_owned(),
             plan_digest: None,
+            differs: None,
         };
         match self.0.refuse(proven, refused).await {
             Ok(_) => error,

@@ -18,6 +18,8 @@ use crate::engine::Docker;
 use crate::error::Error;
 use crate::ledger::Ledger;
 use crate::limits::Ceilings;
+use crate::policy::Policies;
+use crate::program::Images;
 use crate::sandbox::{Parts, Sandbox};
 use crate::session::Sessions;
 use crate::staging::{Staging, boot_id};
@@ -40,6 +42,9 @@ pub async fn bind(config: Config, context: Context) -> Result<Bound, Error> {
     let lock = StateDir::own(&config.state_dir)?;
     let state_dir = fs::canonicalize(&config.state_dir)
         .map_err(Error::file("the state directory cannot be read:", &config.state_dir))?;
+    let policies = Policies::open(&config).map_err(|faults| Error::Start(faults.join("; ")))?;
+    let images = Images::open(&state_dir, context.tracker.clone())
+        .map_err(Error::file("the images' names cannot be kept below", &state_dir))?;
     let store = Store::open(&state_dir).await?;
     let engine = connect(&config).await?;
     let staging = open_staging(config.staging, &state_dir)?;
@@ -56,10 +61,12 @@ pub async fn bind(config: Config, context: Context) -> Result<Bound, Error> {
             context.material.clone(),
             config.workspaces(),
             engine.clone(),
+            policies,
         ),
         instance: store.instance().await?,
         store,
         engine,
+        images,
         staging,
         ceilings: Ceilings::of(&config),
         tracker: context.tracker.clone(),

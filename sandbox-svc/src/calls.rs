@@ -71,6 +71,7 @@ impl Sandbox {
             stage,
             reason: transport::Public::reason(&error).to_owned(),
             plan_digest: None,
+            differs: None,
         };
         self.refuse(None, refused).await?;
         Err(error)
@@ -167,7 +168,12 @@ impl Sandbox {
         let tool = Tool::parse(tool, session.manifest.execution.backend)?;
         let arguments = tool.arguments(arguments)?;
         let engine = self.engine.as_ref();
-        let planner = Planner { session, environment, engine, ceilings: &self.ceilings, call };
+        let rulebook = &self
+            .sessions
+            .rulebook(session)
+            .map_err(|unusable| Refusal::new(Reason::CeilingUnusable, unusable))?;
+        let (images, ceilings) = (&self.images, &self.ceilings);
+        let planner = Planner { session, rulebook, environment, engine, images, ceilings, call };
         planner.plan(tool, arguments).await
     }
 
@@ -188,6 +194,7 @@ impl Sandbox {
             stage,
             reason: refusal.reason.as_str().to_owned(),
             plan_digest,
+            differs: refusal.differs.as_deref().cloned(),
         };
         self.refuse(Some(session), refused).await?;
         Ok(())
@@ -199,13 +206,12 @@ pub(crate) async fn answer_of(
     planned: Planned,
 ) -> Result<Vec<u8>, Stop> {
     let environment = environment.clone();
-    let answered =
-        tokio::task::spawn_blocking(move || answer::answer(&environment, &planned.prepared));
+    let answered = tokio::task::spawn_blocking(move || answer::answer(&environment, &planned));
     answered.await.map_err(Error::Task)?
 }
 
 pub(crate) fn refused(refusal: Refusal) -> wire::Finished {
-    let Refusal { reason, detail } = refusal;
+    let Refusal { reason, detail, differs: _ } = refusal;
     let refused = common::Refused { reason: reason.as_str().to_owned(), detail };
     wire::Finished {
         outcome: Some(wire::finished::Outcome::Refused(refused)),

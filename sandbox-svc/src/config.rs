@@ -83,6 +83,21 @@ pub struct Config {
     #[arg(long, value_name = "DURATION", default_value = "7d", value_parser = transport::config::duration)]
     pub keep_expired: Duration,
 
+    /// The organisation's ceiling, a YAML file above every manifest. Read again when it changes; a version that
+    /// cannot be used leaves the last good one in force
+    #[arg(long, value_name = "FILE")]
+    pub ceiling: Option<PathBuf>,
+
+    /// A directory of the tenants' ceilings, <tenant>.yaml each. A file that appears is in force at once; one that
+    /// vanishes stays in force until the service is started anew
+    #[arg(long, value_name = "DIR")]
+    pub tenant_ceilings: Option<PathBuf>,
+
+    /// Whose own signatures count where a rule asks for them: a YAML file `approvers: [{subject, key, roles}]`, read
+    /// again when it changes. Without it no signature counts
+    #[arg(long, value_name = "FILE")]
+    pub approver_keys: Option<PathBuf>,
+
     /// Where to die, for tests of recovery
     #[cfg(debug_assertions)]
     #[arg(long, value_name = "NAME", hide = true)]
@@ -216,6 +231,9 @@ impl Validate for Config {
         }
         if self.max_file_bytes > self.max_workspace_bytes {
             faults.push("--max-file-bytes: larger than --max-workspace-bytes; lower it".to_owned());
+        }
+        if let Err(found) = crate::policy::Policies::open(self) {
+            faults.extend(found);
         }
         faults
     }

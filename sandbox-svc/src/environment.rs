@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use event::Digest;
 use event::id::{RunId, SessionId};
-use manifest::{Action, Effect, Manifest};
+use manifest::{Action, Effect, Layer, Rulebook};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::patch::{Before, Patch, diff};
@@ -38,7 +38,6 @@ pub(crate) struct Environment {
 /// What decides how a workspace is read.
 #[derive(Debug, Clone)]
 pub(crate) struct Source {
-    pub(crate) manifest: Arc<Manifest>,
     pub(crate) bounds: Bounds,
     /// The service's own directories.
     pub(crate) own: Arc<[(u64, u64)]>,
@@ -48,7 +47,14 @@ pub(crate) struct Source {
 #[derive(Debug, Default)]
 struct Seen {
     generation: u64,
-    found: Option<Arc<Found>>,
+    found: Option<Read>,
+}
+
+/// As these ceilings let it be read.
+#[derive(Debug)]
+struct Read {
+    policies: Vec<(Layer, Digest)>,
+    found: Arc<Found>,
 }
 
 /// Base and copy at one moment.
@@ -63,12 +69,13 @@ pub(crate) struct Present {
 impl Source {
     fn scan(
         &self,
+        rulebook: &Rulebook,
         root: &Dir,
         before: &Before,
         target: Option<&Target<'_>>,
     ) -> Result<Found, ScanError> {
         let read_denied = |path: &RelPath| {
-            let decision = self.manifest.decide(Action::FsRead, Some(&path.to_subject()));
+            let decision = rulebook.decide(Action::FsRead, Some(&path.to_subject()));
             decision.effect == Effect::Deny
         };
         let rules = Rules { read_denied: &read_denied, own: &self.own, before };
@@ -76,13 +83,19 @@ impl Source {
     }
 
     /// Fills a fresh place from the workspace.
-    pub(crate) fn take(&self, host: &Dir, place: &Place, owner: u32) -> Result<Taken, ScanError> {
+    pub(crate) fn take(
+        &self,
+        rulebook: &Rulebook,
+        host: &Dir,
+        place: &Place,
+        owner: u32,
+    ) -> Result<Taken, ScanError> {
         let tree = Dir::open(&place.copy()).map_err(ScanError::Copy)?;
         let blobs = Blobs::open(&place.blobs()).map_err(ScanError::Copy)?;
         let given = (owner != rustix::process::geteuid().as_raw()).then_some(owner);
         let target = Target { tree: &tree, blobs: &blobs, owner: given };
         let Found { inventory: base, not_carried, stripped: _ } =
-            self.scan(host, &Before::new(), Some(&target))?;
+            self.scan(rulebook, host, &Before::new(), Some(&target))?;
         let before = not_carried.into_iter().map(|entry| (entry.path, entry.reason)).collect();
         Ok(Taken { first_digest: base.digest(), base, before })
     }
@@ -148,27 +161,28 @@ impl Environment {
         seen.found = None;
     }
 
-    /// Reads the copy, unless it has been read since it was last changed. Blocks.
-    pub(crate) fn found(&self) -> Result<Arc<Found>, ScanError> {
+    /// Reads the copy, unless it has been read under the same rules since it was last changed. Blocks.
+    pub(crate) fn found(&self, rulebook: &Rulebook) -> Result<Arc<Found>, ScanError> {
+        let policies = rulebook.policies();
         let generation = {
             let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-            if let Some(found) = &seen.found {
-                return Ok(found.clone());
+            if let Some(read) = seen.found.as_ref().filter(|read| read.policies == policies) {
+                return Ok(read.found.clone());
             }
             seen.generation
         };
         let copy = Dir::open(&self.place.copy()).map_err(|_| ScanError::Root)?;
-        let found = Arc::new(self.source.scan(&copy, &self.before, None)?);
+        let found = Arc::new(self.source.scan(rulebook, &copy, &self.before, None)?);
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         if seen.generation == generation && !self.is_occupied() {
-            seen.found = Some(found.clone());
+            seen.found = Some(Read { policies, found: found.clone() });
         }
         Ok(found)
     }
 
     /// Blocks.
-    pub(crate) fn present(&self) -> Result<Present, ScanError> {
-        let (base, found) = (self.base(), self.found()?);
+    pub(crate) fn present(&self, rulebook: &Rulebook) -> Result<Present, ScanError> {
+        let (base, found) = (self.base(), self.found(rulebook)?);
         let patch = Arc::new(diff(&base, &self.before, &found));
         let digest = patch.digest();
         Ok(Present { base, found, patch, digest })

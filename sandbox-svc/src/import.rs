@@ -13,6 +13,8 @@ mod tests;
 
 use std::io;
 
+use event::Digest;
+
 use crate::failpoint::{Failpoint, Stopped};
 use crate::patch::{Change, Entry};
 use crate::tree::rules::STAGING_PREFIX;
@@ -55,7 +57,13 @@ impl StagingName {
 pub(crate) enum ImportError {
     /// The workspace is not what the patch was made for.
     #[error("{path} {what}")]
-    Conflict { path: RelPath, what: &'static str },
+    Conflict {
+        path: RelPath,
+        what: &'static str,
+        /// Digests of what was and what is there, as far as there is anything and it was read.
+        expected: Option<Digest>,
+        actual: Option<Digest>,
+    },
     /// The copy is not what the patch was made from.
     #[error("{path} changed in the copy")]
     CopyChanged { path: RelPath },
@@ -242,7 +250,7 @@ fn old_name(at: usize) -> Vec<u8> {
 }
 
 fn conflict(path: &RelPath, what: &'static str) -> ImportError {
-    ImportError::Conflict { path: path.clone(), what }
+    ImportError::Conflict { path: path.clone(), what, expected: None, actual: None }
 }
 
 fn write_error(path: &RelPath, source: impl Into<io::Error>) -> ImportError {

@@ -22,6 +22,8 @@ mod patch;
 mod patch_stream;
 mod perform;
 mod planner;
+mod policy;
+mod program;
 mod purge;
 mod reaper;
 mod refusal;

@@ -2,12 +2,12 @@
 //! digest. It decides what may go back to the host, never whether.
 
 mod diff;
-pub(crate) mod protected;
 pub(crate) mod unified;
 
 use std::collections::BTreeMap;
 
 use event::Digest;
+use manifest::{Protected, WorkPath};
 
 use crate::tree::inventory::{Malformed, put, take, take_array};
 use crate::tree::{Node, NotCarried, Reason, RelPath};
@@ -81,8 +81,8 @@ impl Patch {
         paths
     }
 
-    pub(crate) fn protected(&self) -> Vec<&RelPath> {
-        self.paths().into_iter().filter(|path| protected::is_protected(path)).collect()
+    pub(crate) fn protected(&self, list: &Protected) -> Vec<&RelPath> {
+        self.paths().into_iter().filter(|path| is_protected(list, path)).collect()
     }
 
     /// Symbolic links that are written, with their text.
@@ -101,6 +101,11 @@ impl Patch {
         }
         last.into_iter().filter(|(_, gone)| *gone).map(|(path, _)| path).collect()
     }
+}
+
+/// Whether tools run or obey what is there. A path that no rule can be held against is shown apart as well.
+pub(crate) fn is_protected(list: &Protected, path: &RelPath) -> bool {
+    WorkPath::parse(&path.to_subject()).map_or(true, |path| list.covers(&path))
 }
 
 /// Entries with their lengths first: what the digest is over, and what the journal keeps.

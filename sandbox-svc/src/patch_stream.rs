@@ -5,13 +5,14 @@ use std::sync::Arc;
 
 use event::Digest;
 use futures::stream::{self, BoxStream, StreamExt as _};
+use manifest::{Protected, Rulebook};
 use proto::sandbox::v1 as wire;
 use proto::sandbox::v1::get_patch_response::Part;
 
 use crate::answer::{diff_of, op};
 use crate::environment::{Environment, Present};
 use crate::error::Error;
-use crate::patch::{Entry, protected};
+use crate::patch::{Entry, is_protected};
 use crate::planner::Stop;
 use crate::tree::NotCarried;
 
@@ -23,14 +24,20 @@ type Parts = BoxStream<'static, Result<wire::GetPatchResponse, Error>>;
 /// The present patch, which must be the one that is asked for.
 pub(crate) async fn open(
     environment: Arc<Environment>,
+    rulebook: Arc<Rulebook>,
     digest: Option<Digest>,
 ) -> Result<Parts, Error> {
-    let read = environment.clone();
-    let present = tokio::task::spawn_blocking(move || read.present()).await??;
+    let (read, rules) = (environment.clone(), rulebook.clone());
+    let present = tokio::task::spawn_blocking(move || read.present(&rules)).await??;
     if digest.is_some_and(|digest| digest != present.digest) {
         return Err(Error::PatchUnknown);
     }
-    let entries: Vec<_> = present.patch.entries.iter().map(|entry| Ok(entry_part(entry))).collect();
+    let entries: Vec<_> = present
+        .patch
+        .entries
+        .iter()
+        .map(|entry| Ok(entry_part(entry, rulebook.protected())))
+        .collect();
     let stays = pieces(&not_carried(&present.patch.not_carried));
     let diff = Diff { environment, present, at: 0, written: 0 };
     let pieces = stream::try_unfold(diff, Diff::next).flat_map(|piece| match piece {
@@ -81,7 +88,7 @@ fn pieces(text: &str) -> Vec<Result<wire::GetPatchResponse, Error>> {
     text.as_bytes().chunks(PIECE_BYTES).map(piece).collect()
 }
 
-fn entry_part(entry: &Entry) -> wire::GetPatchResponse {
+fn entry_part(entry: &Entry, protected: &Protected) -> wire::GetPatchResponse {
     let (before, after) = (entry.change.before(), entry.change.after());
     let digest = |node: Option<&crate::tree::Node>| {
         node.map(|node| node.digest().to_string()).unwrap_or_default()
@@ -93,7 +100,7 @@ fn entry_part(entry: &Entry) -> wire::GetPatchResponse {
         after_digest: digest(after),
         before_mode: before.map_or(0, crate::tree::Node::mode),
         after_mode: after.map_or(0, crate::tree::Node::mode),
-        protected: protected::is_protected(&entry.path),
+        protected: is_protected(protected, &entry.path),
     }))
 }
 

@@ -1,31 +1,36 @@
 //! From a call to its plan: what would happen, in full, with the manifest's decision for each part. It reads
 //! the copy, the workspace and the engine, and changes nothing.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
-use std::time::Duration;
+mod command;
+mod parts;
 
-use event::Digest;
+use std::sync::Arc;
+
 use event::id::CallId;
-use manifest::{Action, Decision, Manifest, exec_subject};
+use event::{Differs, Digest};
+use manifest::{Action, Decision, Manifest, Protected, Rulebook};
 use receipt::{
-    Effect, EffectClass, Executor, Layer, Network, Part, PathText, Plan, Scope, Snapshot, Totals,
-    Version, plan_digest,
+    Effect, EffectClass, Executor, Network, PathText, Plan, Scope, Snapshot, Totals, Version,
+    plan_digest,
 };
 
-use crate::engine::{self, Docker, Image, ImageError};
+use crate::engine::Docker;
 use crate::environment::{Environment, Present};
 use crate::error::Error;
 use crate::failpoint::Failpoint;
-use crate::image::ImageName;
 use crate::import::{self, Import, ImportError, StagingName};
 use crate::limits::Ceilings;
 use crate::patch::{Entry, Patch, file_state};
+use crate::program::Images;
 use crate::refusal::{Reason, Refusal, named};
 use crate::session::Session;
 use crate::tool::{Arguments, Tool};
 use crate::tree::scan::ScanError;
 use crate::tree::{Dir, NotCarried, RelPath};
+
+use parts::Parts;
+
+pub(crate) use command::environment_variables;
 
 /// How many entries of a patch a plan shows.
 const SHOWN_ENTRIES: usize = 200;
@@ -34,8 +39,6 @@ const SHOWN_NOT_CARRIED: usize = 100;
 const NOT_CARRIED_BYTES: usize = 32 * 1024;
 /// How many of them a sentence names.
 const NAMED_NOT_CARRIED: usize = 20;
-/// Above this many paths the parts of a plan are grouped by the rule that decided them.
-const SHOWN_PARTS: usize = 400;
 
 /// A plan, its bytes, and what is needed to carry it out.
 #[derive(Debug, Clone)]
@@ -44,6 +47,8 @@ pub(crate) struct Planned {
     pub(crate) bytes: Vec<u8>,
     pub(crate) digest: Digest,
     pub(crate) prepared: Prepared,
+    /// What decided.
+    pub(crate) rulebook: Arc<Rulebook>,
 }
 
 #[derive(Debug, Clone)]
@@ -85,8 +90,11 @@ impl From<ScanError> for Stop {
 /// What a plan is made from.
 pub(crate) struct Planner<'a> {
     pub(crate) session: &'a Session,
+    /// As it is now.
+    pub(crate) rulebook: &'a Arc<Rulebook>,
     pub(crate) environment: &'a Arc<Environment>,
     pub(crate) engine: Option<&'a Docker>,
+    pub(crate) images: &'a Images,
     pub(crate) ceilings: &'a Ceilings,
     pub(crate) call: CallId,
 }
@@ -96,34 +104,38 @@ impl Planner<'_> {
         let (plan, prepared) = match arguments {
             Arguments::ListFiles { path, limit, after } => {
                 let mut plan = self.pure(tool, Action::FsList, subject_of(&path));
-                plan.parts = vec![part(&self.decide(Action::FsList, &path.to_subject()))];
+                let parts = Parts::of([self.decide(Action::FsList, &path.to_subject())]);
+                parts.put_into(&mut plan);
                 (plan, Prepared::ListFiles { path, limit, after })
             }
             Arguments::ReadFile { path, start, end } => {
                 let mut plan = self.pure(tool, Action::FsRead, subject_of(&path));
-                let decision = self.decide(Action::FsRead, &path.to_subject());
-                plan.parts = vec![Part { subject: Some(subject_of(&path)), ..part(&decision) }];
+                let mut parts = Parts::default();
+                parts.add_at(&path, &self.decide(Action::FsRead, &path.to_subject()));
+                parts.put_into(&mut plan);
                 (plan, Prepared::ReadFile { path, start, end })
             }
             Arguments::Exec { argv, timeout } => self.exec(tool, argv, timeout).await?,
             Arguments::InspectPatch => {
                 let present = self.present().await?;
                 let mut plan = self.pure(tool, Action::FsRead, present.digest.to_string().into());
-                plan.parts = self.decide_paths(Action::FsRead, &present.patch);
+                let mut parts = Parts::default();
+                self.decide_paths(Action::FsRead, &present.patch, &mut parts);
+                parts.put_into(&mut plan);
                 plan.snapshot = Some(self.snapshot(&present));
                 (plan, Prepared::InspectPatch(present))
             }
             Arguments::ImportPatch { digest } => self.import(tool, digest).await?,
         };
-        finish(plan, prepared)
+        finish(plan, prepared, self.rulebook)
     }
 
     fn manifest(&self) -> &Manifest {
-        &self.session.manifest
+        self.rulebook.manifest()
     }
 
     fn decide(&self, action: Action, subject: &str) -> Decision {
-        self.manifest().decide(action, Some(subject))
+        self.rulebook.decide(action, Some(subject))
     }
 
     /// The members that every plan has, for a tool that changes nothing.
@@ -142,7 +154,7 @@ impl Planner<'_> {
             scopes: vec![Scope::Once, Scope::Run],
             manifest: self.manifest().digest,
             parts: Vec::new(),
-            policies: Vec::new(),
+            policies: parts::policies(self.rulebook),
             approval: Vec::new(),
             network: Network::None,
             program: None,
@@ -166,56 +178,9 @@ impl Planner<'_> {
     }
 
     async fn present(&self) -> Result<Present, Stop> {
-        let environment = self.environment.clone();
-        let read = tokio::task::spawn_blocking(move || environment.present());
+        let (environment, rulebook) = (self.environment.clone(), self.rulebook.clone());
+        let read = tokio::task::spawn_blocking(move || environment.present(&rulebook));
         Ok(read.await.map_err(Error::Task)??)
-    }
-
-    async fn exec(
-        &self,
-        tool: Tool,
-        argv: Vec<String>,
-        timeout: Option<Duration>,
-    ) -> Result<(Plan, Prepared), Stop> {
-        let execution = &self.manifest().execution;
-        if !execution.allow_commands.contains(&argv[0]) {
-            let allowed = execution.allow_commands.join(", ");
-            let detail = format!("the manifest allows only these programs: {allowed}");
-            return Err(Refusal::new(Reason::CommandNotAllowed, detail).into());
-        }
-        let image = self.image().await?;
-        let limits = self.ceilings.lower(&execution.limits, timeout);
-        let env = environment_variables(&image, limits.cpus_milli);
-        let subject = exec_subject(&argv);
-        let present = self.present().await?;
-        let plan = Plan {
-            effect_class: EffectClass::Staged,
-            parts: vec![part(&self.decide(Action::ProcessExec, &subject))],
-            argv: Some(argv),
-            cwd: Some(engine::WORKSPACE.to_owned()),
-            env: Some(env.keys().cloned().collect::<BTreeSet<_>>()),
-            image: Some(image.id),
-            limits: Some(limits),
-            snapshot: Some(self.snapshot(&present)),
-            ..self.pure(tool, Action::ProcessExec, subject.into())
-        };
-        Ok((plan, Prepared::Exec))
-    }
-
-    async fn image(&self) -> Result<Image, Stop> {
-        let engine = self.engine.ok_or(Reason::ToolUnknown)?;
-        let name = self.manifest().execution.image.as_deref().unwrap_or_default();
-        let name = ImageName::parse(name).ok_or(Reason::ImageUnknown)?;
-        match engine.image(&name).await {
-            Ok(image) => Ok(image),
-            Err(ImageError::Unknown) => Err(Reason::ImageUnknown.into()),
-            Err(error @ ImageError::Refused(_)) => {
-                Err(Refusal::new(Reason::ImageRefused, error).into())
-            }
-            Err(ImageError::Engine(error)) => {
-                Err(Error::engine("the image cannot be inspected")(error).into())
-            }
-        }
     }
 
     async fn import(&self, tool: Tool, digest: Option<Digest>) -> Result<(Plan, Prepared), Stop> {
@@ -229,16 +194,16 @@ impl Planner<'_> {
         }
         self.check_host(patch.clone()).await?;
         let subject = present.digest.to_string();
-        let mut parts = vec![part(&self.decide(Action::PatchImport, &subject))];
-        parts.extend(self.decide_paths(Action::FsWrite, &patch));
-        let plan = Plan {
+        let mut parts = Parts::of([self.decide(Action::PatchImport, &subject)]);
+        self.decide_paths(Action::FsWrite, &patch, &mut parts);
+        let mut plan = Plan {
             effect_class: EffectClass::Idempotent,
             scopes: vec![Scope::Once],
-            parts,
             workspace: Some(self.environment.workspace.clone()),
-            patch: Some(shown(&patch, present.digest)),
+            patch: Some(shown(&patch, present.digest, self.rulebook.protected())),
             ..self.pure(tool, Action::PatchImport, subject.into())
         };
+        parts.put_into(&mut plan);
         Ok((plan, Prepared::ImportPatch(present)))
     }
 
@@ -260,76 +225,13 @@ impl Planner<'_> {
         });
         match checked.await.map_err(Error::Task)?? {
             Ok(()) => Ok(()),
-            Err(error @ ImportError::Conflict { .. }) => {
-                Err(Refusal::new(Reason::HostChanged, error).into())
-            }
+            Err(error @ ImportError::Conflict { .. }) => Err(host_changed(&error).into()),
             Err(error) => Err(Refusal::new(Reason::ImportFailed, error).into()),
         }
     }
-
-    /// A part for each path; what the task may not modify is denied whatever the rules say. Very many paths
-    /// are grouped by the rule that decided them.
-    fn decide_paths(&self, action: Action, patch: &Patch) -> Vec<Part> {
-        let entries: BTreeMap<&RelPath, &Entry> =
-            patch.entries.iter().map(|entry| (&entry.path, entry)).collect();
-        let decided: Vec<(&RelPath, Part)> = entries
-            .into_iter()
-            .map(|(path, entry)| (path, self.decide_path(action, entry, patch)))
-            .collect();
-        if decided.len() <= SHOWN_PARTS {
-            return decided.into_iter().map(|(_, part)| part).collect();
-        }
-        let mut groups: BTreeMap<(std::cmp::Reverse<Effect>, Layer, String), u64> = BTreeMap::new();
-        for (_, part) in decided {
-            let group = (std::cmp::Reverse(part.effect), part.layer, part.rule);
-            *groups.entry(group).or_default() += 1;
-        }
-        let grouped =
-            |((effect, layer, rule), count): ((std::cmp::Reverse<Effect>, _, _), u64)| Part {
-                action: action.as_str().to_owned(),
-                subject: Some(format!("{count} paths").into()),
-                effect: effect.0,
-                layer,
-                rule,
-                justification: None,
-                matching: Vec::new(),
-            };
-        groups.into_iter().map(grouped).collect()
-    }
-
-    fn decide_path(&self, action: Action, entry: &Entry, patch: &Patch) -> Part {
-        let path = &entry.path;
-        let is_directory =
-            |node: Option<&crate::tree::Node>| node.is_some_and(crate::tree::Node::is_directory);
-        let directory = is_directory(entry.change.after().or_else(|| entry.change.before()));
-        let mut text = path.to_subject();
-        if directory {
-            // So that a pattern for everything in it covers the directory itself.
-            text.push('/');
-        }
-        let mut part =
-            Part { subject: Some(subject_of(path)), ..part(&self.decide(action, &text)) };
-        if action == Action::FsWrite && !self.may_modify(path, directory, patch) {
-            part.effect = Effect::Deny;
-            part.layer = Layer::System;
-            "allowed_paths".clone_into(&mut part.rule);
-        }
-        part
-    }
-
-    /// A directory may be made or removed along with something in it that may.
-    fn may_modify(&self, path: &RelPath, directory: bool, patch: &Patch) -> bool {
-        self.manifest().may_modify(&path.to_subject())
-            || directory
-                && patch.entries.iter().any(|entry| {
-                    entry.path.is_below(path)
-                        && self.manifest().may_modify(&entry.path.to_subject())
-                })
-    }
 }
 
-fn finish(mut plan: Plan, prepared: Prepared) -> Result<Planned, Stop> {
-    plan.effect = receipt::strictest(&plan.parts);
+fn finish(plan: Plan, prepared: Prepared, rulebook: &Arc<Rulebook>) -> Result<Planned, Stop> {
     let bytes = plan.to_bytes().map_err(|error| Refusal::new(Reason::PlanTooLarge, error))?;
     let shown =
         event::canon::parse(&bytes).map_err(|error| Refusal::new(Reason::PlanTooLarge, error))?;
@@ -337,26 +239,14 @@ fn finish(mut plan: Plan, prepared: Prepared) -> Result<Planned, Stop> {
         return Err(Reason::PlanHoldsSecret.into());
     }
     let digest = plan_digest(&bytes);
-    Ok(Planned { plan, bytes, digest, prepared })
+    Ok(Planned { plan, bytes, digest, prepared, rulebook: rulebook.clone() })
 }
 
-fn part(decision: &Decision) -> Part {
-    Part {
-        action: decision.action.as_str().to_owned(),
-        subject: decision.subject.clone().map(PathText::from),
-        effect: decision.effect,
-        layer: Layer::Manifest,
-        rule: decision.rule.clone(),
-        justification: None,
-        matching: Vec::new(),
-    }
-}
-
-fn subject_of(path: &RelPath) -> PathText {
+pub(crate) fn subject_of(path: &RelPath) -> PathText {
     if path.is_root() { ".".into() } else { PathText::from_bytes(path.as_bytes()) }
 }
 
-fn shown(patch: &Patch, digest: Digest) -> receipt::Patch {
+fn shown(patch: &Patch, digest: Digest, protected: &Protected) -> receipt::Patch {
     let paths = |paths: Vec<&RelPath>| paths.into_iter().map(subject_of).collect();
     let entry = |entry: &Entry| receipt::PatchEntry {
         op: entry.change.op(),
@@ -367,7 +257,7 @@ fn shown(patch: &Patch, digest: Digest) -> receipt::Patch {
     receipt::Patch {
         digest,
         totals: Totals { entries: patch.entries.len() as u64, bytes: patch.written_bytes() },
-        protected: paths(patch.protected()),
+        protected: paths(patch.protected(protected)),
         deletions: paths(patch.deletions()),
         entries: patch.entries.iter().take(SHOWN_ENTRIES).map(entry).collect(),
         links: patch.links().map(link).collect(),
@@ -397,6 +287,19 @@ fn not_carried(entries: &[NotCarried]) -> Option<receipt::NotCarried> {
     })
 }
 
+/// With what the record needs to show that it is not what was approved.
+fn host_changed(error: &ImportError) -> Refusal {
+    let refusal = Refusal::new(Reason::HostChanged, error);
+    match error {
+        ImportError::Conflict { path, expected, actual, .. } => {
+            let path = Some(path.to_string());
+            let differs = Differs { path, expected: *expected, actual: *actual };
+            Refusal { differs: Some(Box::new(differs)), ..refusal }
+        }
+        _ => refusal,
+    }
+}
+
 /// That nothing goes to the host does not mean that nothing happened.
 fn empty(patch: &Patch) -> Refusal {
     let stays = &patch.not_carried;
@@ -411,19 +314,4 @@ fn empty(patch: &Patch) -> Refusal {
         named(&names, stays.len())
     );
     Refusal::new(Reason::PatchEmpty, detail)
-}
-
-/// Nothing of the service's own; the processors that there really are are told here.
-pub(crate) fn environment_variables(image: &Image, cpus_milli: u64) -> BTreeMap<String, String> {
-    let cpus = cpus_milli.div_ceil(1000).max(1);
-    [
-        ("CI", "1".to_owned()),
-        ("HOME", "/tmp".to_owned()),
-        ("LANG", "C.UTF-8".to_owned()),
-        ("OMP_NUM_THREADS", cpus.to_string()),
-        ("PATH", image.path.clone()),
-    ]
-    .into_iter()
-    .map(|(name, value)| (name.to_owned(), value))
-    .collect()
 }

@@ -3,23 +3,27 @@
 
 use std::fmt;
 
+use event::Differs;
+
 /// A reason and a sentence for people.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{detail}")]
 pub(crate) struct Refusal {
     pub(crate) reason: Reason,
     pub(crate) detail: String,
+    /// For the record: expected and found.
+    pub(crate) differs: Option<Box<Differs>>,
 }
 
 impl Refusal {
     pub(crate) fn new(reason: Reason, detail: impl fmt::Display) -> Self {
-        Self { reason, detail: detail.to_string() }
+        Self { reason, detail: detail.to_string(), differs: None }
     }
 }
 
 impl From<Reason> for Refusal {
     fn from(reason: Reason) -> Self {
-        Self { detail: reason.sentence().to_owned(), reason }
+        Self { detail: reason.sentence().to_owned(), reason, differs: None }
     }
 }
 
@@ -48,6 +52,9 @@ pub(crate) enum Reason {
     HostChanged,
     ImageUnknown,
     ImageRefused,
+    ImageUnreadable,
+    ProgramNotFound,
+    CeilingUnusable,
     WorkspaceTooLarge,
     ResultTooLarge,
     PlanHoldsSecret,
@@ -100,6 +107,13 @@ impl Reason {
             Self::HostChanged => ("HOST_CHANGED", "the workspace changed since the copy was taken"),
             Self::ImageUnknown => ("IMAGE_UNKNOWN", "the engine has no such image"),
             Self::ImageRefused => ("IMAGE_REFUSED", "the image would do more than run the command"),
+            Self::ImageUnreadable => {
+                ("IMAGE_UNREADABLE", "it cannot be told what programs the image has")
+            }
+            Self::ProgramNotFound => ("PROGRAM_NOT_FOUND", "the command's program is not there"),
+            Self::CeilingUnusable => {
+                ("CEILING_UNUSABLE", "the tenant's ceiling cannot be used, so nothing is decided")
+            }
             Self::WorkspaceTooLarge => {
                 ("WORKSPACE_TOO_LARGE", "the private copy is larger than its limits")
             }

@@ -19,6 +19,7 @@ use crate::failpoint::Failpoint;
 use crate::ledger::{self, Ledger};
 use crate::limits::Ceilings;
 use crate::live::Live;
+use crate::program::Images;
 use crate::session::{Owner, Session, Sessions};
 use crate::staging::{Size, Staging, owner_of};
 use crate::store::{
@@ -31,6 +32,7 @@ pub(crate) struct Sandbox {
     pub(crate) ledger: Ledger,
     pub(crate) sessions: Sessions,
     pub(crate) engine: Option<Docker>,
+    pub(crate) images: Images,
     pub(crate) staging: Staging,
     pub(crate) ceilings: Ceilings,
     pub(crate) tracker: TaskTracker,
@@ -60,6 +62,7 @@ pub(crate) struct Parts {
     pub(crate) ledger: Ledger,
     pub(crate) sessions: Sessions,
     pub(crate) engine: Option<Docker>,
+    pub(crate) images: Images,
     pub(crate) staging: Staging,
     pub(crate) ceilings: Ceilings,
     pub(crate) tracker: TaskTracker,
@@ -85,6 +88,7 @@ impl Sandbox {
             ledger,
             sessions,
             engine,
+            images,
             staging,
             ceilings,
             tracker,
@@ -101,6 +105,7 @@ impl Sandbox {
             ledger,
             sessions,
             engine,
+            images,
             staging,
             ceilings,
             tracker,
@@ -214,7 +219,7 @@ impl Sandbox {
         let kind = self.staging.kind();
         let (place, owner) = (self.staging.place(run, kind), owner_of(kind, slot));
         let host = self.sessions.workspace(session)?.clone();
-        let source = self.source(session);
+        let (source, rulebook) = (self.source(session), self.sessions.rulebook(session)?);
         let size = Size { bytes: source.bounds.total_bytes, inodes: source.bounds.entries };
         let (at, from, of) = (place.clone(), host.clone(), source.clone());
         let taken = tokio::task::spawn_blocking(move || -> Result<Taken, Error> {
@@ -222,7 +227,7 @@ impl Sandbox {
                 Dir::open(&from).map_err(Error::file("the workspace cannot be opened", &from))?;
             at.make(owner, size)
                 .map_err(Error::file("the copy's place cannot be made", at.copy()))?;
-            Ok(of.take(&root, &at, owner)?)
+            Ok(of.take(&rulebook, &root, &at, owner)?)
         });
         let taken = taken.await??;
         self.failpoint.hit("environment-taken").map_err(|_| Error::Stopping)?;
@@ -235,7 +240,6 @@ impl Sandbox {
 
     fn source(&self, session: &Session) -> Source {
         Source {
-            manifest: session.manifest.clone(),
             bounds: self.ceilings.bounds(&session.manifest.execution.limits),
             own: self.own.clone(),
         }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use event::Digest;
 use event::id::SessionId;
-use manifest::{Action, Backend, Effect, Manifest, Mode};
+use manifest::{Action, Backend, Effect, Layer, Manifest, Mode, Rulebook};
 use receipt::{Grant, Payload, Signed, Verified, Verifier};
 use time::OffsetDateTime;
 use transport::{Chain, Material};
@@ -15,6 +15,7 @@ use transport::{Chain, Material};
 use crate::engine::{Docker, ImageError};
 use crate::error::Error;
 use crate::image::ImageName;
+use crate::policy::{Approvers, Policies, Unusable};
 use crate::store::{Fenced, NewSession, SessionRow, Store};
 
 /// How many compiled manifests are kept.
@@ -44,6 +45,7 @@ pub(crate) struct Sessions {
     material: Arc<Material>,
     workspaces: BTreeMap<String, PathBuf>,
     engine: Option<Docker>,
+    policies: Policies,
     compiled: Mutex<HashMap<Digest, Arc<Manifest>>>,
 }
 
@@ -54,9 +56,10 @@ impl Sessions {
         material: Arc<Material>,
         workspaces: BTreeMap<String, PathBuf>,
         engine: Option<Docker>,
+        policies: Policies,
     ) -> Self {
         let compiled = Mutex::default();
-        Self { store, verifier, material, workspaces, engine, compiled }
+        Self { store, verifier, material, workspaces, engine, policies, compiled }
     }
 
     /// Raises the fence, or renews the grant at the same epoch.
@@ -78,7 +81,7 @@ impl Sessions {
         if !self.workspaces.contains_key(&verified.workspace) {
             return Err(refused("WORKSPACE_UNKNOWN", "this host has no such workspace"));
         }
-        self.serves(&compiled).await?;
+        self.serves(&self.policies.rulebook(&compiled, &verified.tenant)?).await?;
         let new = NewSession {
             grant: &verified,
             grant_payload: &grant.payload,
@@ -132,6 +135,16 @@ impl Sessions {
         workspace.ok_or_else(|| refused("WORKSPACE_UNKNOWN", "this host has no such workspace"))
     }
 
+    /// Everything that decides for the session, as it is now.
+    pub(crate) fn rulebook(&self, session: &Session) -> Result<Arc<Rulebook>, Unusable> {
+        self.policies.rulebook(&session.manifest, &session.grant.tenant).map(Arc::new)
+    }
+
+    /// Whose own signatures count, as it is now.
+    pub(crate) fn approvers(&self) -> Arc<Approvers> {
+        self.policies.approvers()
+    }
+
     fn load(&self, row: SessionRow) -> Result<Session, Error> {
         let manifest = self.compile(&row.grant, &row.manifest)?;
         let SessionRow { grant, manifest: _, epoch, node: _ } = row;
@@ -168,8 +181,8 @@ impl Sessions {
     }
 
     /// Whether this host can do what the manifest describes; nothing is narrowed in silence.
-    async fn serves(&self, manifest: &Manifest) -> Result<(), Error> {
-        let execution = &manifest.execution;
+    async fn serves(&self, rulebook: &Rulebook) -> Result<(), Error> {
+        let execution = &rulebook.manifest().execution;
         if execution.mode == Mode::Mount {
             return Err(refused(
                 "MODE_UNSUPPORTED",
@@ -180,10 +193,7 @@ impl Sessions {
             let detail = "execution.dependencies are not served; put them into the image";
             return Err(refused("DEPENDENCIES_UNSUPPORTED", detail));
         }
-        let network = manifest.decide(Action::Network, None);
-        let unruled = network.rule == "default";
-        let denied = network.effect == Effect::Deny && network.rule == "permissions.network";
-        if !unruled && !denied {
+        if !is_without_network(rulebook) {
             let detail = "commands have no network here; deny it or leave it out";
             return Err(refused("NETWORK_UNSUPPORTED", detail));
         }
@@ -212,6 +222,14 @@ impl Sessions {
     }
 }
 
+/// A flat deny of any layer, or no word in the manifest: then nobody expects what commands do not have.
+fn is_without_network(rulebook: &Rulebook) -> bool {
+    rulebook.decide(Action::Network, None).matching.iter().any(|matched| {
+        let denied = matched.effect == Effect::Deny && matched.rule == "permissions.network";
+        denied || matched.layer == Layer::Manifest && matched.rule == "default"
+    })
+}
+
 impl Session {
     pub(crate) fn is_expired(&self) -> bool {
         self.grant.exp <= now_secs()
@@ -225,6 +243,12 @@ impl Session {
 impl std::fmt::Debug for Sessions {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Sessions").field("workspaces", &self.workspaces).finish_non_exhaustive()
+    }
+}
+
+impl From<Unusable> for Error {
+    fn from(unusable: Unusable) -> Self {
+        refused("CEILING_UNUSABLE", &unusable.to_string())
     }
 }
 

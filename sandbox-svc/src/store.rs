@@ -4,6 +4,7 @@
 mod environment;
 mod execution;
 mod outbox;
+mod receipt;
 mod session;
 
 use std::path::Path;

@@ -250,6 +250,7 @@ async fn the_nil_session_takes_entries_of_any_tenant() {
             stage: event::Stage::Fence,
             reason: "GRANT_SIGNATURE_INVALID".to_owned(),
             plan_digest: None,
+            differs: None,
         })
     };
     for (seq, tenant) in (0..).zip(["t-1", "t-2", ""]) {

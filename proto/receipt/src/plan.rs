@@ -178,13 +178,16 @@ pub struct Policy {
     pub digest: Digest,
 }
 
-/// A program by its path in the image and, where that is a link, what it comes to.
+/// A program by its path in the container and, where that is a link, what it comes to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Program {
     pub path: PathText,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resolved: Option<PathText>,
+    /// It is a file of the private copy, not of the image.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub workspace: bool,
 }
 
 /// One decision that the plan rests on.

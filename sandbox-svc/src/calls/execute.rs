@@ -1,22 +1,23 @@
 //! Admission: every check that a call must pass, in the order of the contract, and then its one row.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use event::Stage;
-use event::id::{CallId, PermissionId};
+use event::id::{CallId, PermissionId, ReceiptId};
+use event::{Differs, Digest, Stage};
 use futures::StreamExt as _;
 use futures::stream;
 use proto::sandbox::v1::execute_response::Message;
-use receipt::{Admission, EffectClass, Plan, Receipt, Scope, Signed};
+use receipt::{Admission, Effect, EffectClass, Plan, Receipt, Scope, Signed};
 
 use super::known::Found;
 use super::{Order, Responses, Target, refused};
-use crate::admit;
+use crate::admit::{self, Known};
 use crate::error::Error;
 use crate::ledger;
 use crate::live::{self, Live};
 use crate::planner::{Planned, Stop};
-use crate::refusal::Reason;
+use crate::refusal::{Reason, Refusal};
 use crate::sandbox::Sandbox;
 use crate::session::{Owner, Session, now_ms};
 use crate::store::{Accepted, NewExecution, Record, Refused};
@@ -38,6 +39,9 @@ impl Sandbox {
                 Err(Stop::Failed(error)) => return Err(error),
                 Err(Stop::Refused(refusal)) => refusal,
             };
+            if matches!(refusal.reason, Reason::PlanStale | Reason::HostChanged) {
+                sandbox.spend(&session, &order).await?;
+            }
             let (call, digest) = (order.target.call, Some(order.plan_digest));
             let stage = Stage::Execute;
             sandbox.record_refusal(&session, stage, call, &order.tool, digest, &refusal).await?;
@@ -82,9 +86,9 @@ impl Sandbox {
         let planned =
             self.make_plan(session, &environment, call, &order.tool, &order.arguments).await?;
         if planned.digest != stored.digest {
-            return Err(Reason::PlanStale.into());
+            return Err(stale(&planned, stored.digest).into());
         }
-        let counted = self.admitted(session, &planned, &order.receipts)?.counted;
+        let counted = self.admitted(session, &planned, &order.receipts).await?.counted;
         if now_ms() >= start_before_ms {
             return Err(Reason::StartDeadlinePassed.into());
         }
@@ -96,6 +100,9 @@ impl Sandbox {
             }
         };
         let permission = counted.first().map(|it| it.permission);
+        let once: BTreeSet<PermissionId> =
+            counted.iter().filter(|it| it.scope == Scope::Once).map(|it| it.permission).collect();
+        let receipts: Vec<ReceiptId> = counted.iter().map(|it| it.receipt).collect();
         let record = self.started_record(session, order, &planned.plan, permission)?;
         let after_lost = self.lost_attempt(call, attempt).await?;
         let new = NewExecution {
@@ -104,11 +111,13 @@ impl Sandbox {
             attempt,
             start_before_ms,
             now_ms: now_ms(),
-            once: counted.iter().find(|it| it.scope == Scope::Once).map(|it| it.permission),
+            once: &once,
+            receipts: &receipts,
             after_lost,
             epoch: session.epoch,
         };
         match self.store.accept(&new, &record).await.map_err(Error::Store)? {
+            Accepted::No(Refused::Revoked) => Err(Reason::NotAdmitted("RECEIPT_REVOKED").into()),
             Accepted::No(Refused::Consumed) => Err(Reason::ReceiptConsumed.into()),
             Accepted::No(Refused::Known) => Err(Reason::CallConflict.into()),
             Accepted::No(Refused::Fenced) => Err(Error::FenceStale.into()),
@@ -127,7 +136,7 @@ impl Sandbox {
     }
 
     /// What people allowed of it, where they are asked: this service counts by its own plan.
-    fn admitted(
+    async fn admitted(
         &self,
         session: &Session,
         planned: &Planned,
@@ -135,7 +144,24 @@ impl Sandbox {
     ) -> Result<Admission, Stop> {
         let receipts: Vec<_> =
             receipts.iter().map(|signed| self.sessions.verify::<Receipt>(signed)).collect();
-        Ok(admit::admit(planned, &session.grant, &receipts)?)
+        let revoked = self.store.revoked(planned.plan.run).await.map_err(Error::Store)?;
+        let known = Known { approvers: &self.sessions.approvers(), revoked: &revoked };
+        Ok(admit::admit(planned, &session.grant, &receipts, &known)?)
+    }
+
+    /// An answer to a plan that turned out to be stale is used up: it was about a world that is gone.
+    async fn spend(&self, session: &Session, order: &Order) -> Result<(), Error> {
+        for signed in &order.receipts {
+            let Ok(receipt) = self.sessions.verify::<Receipt>(signed) else { continue };
+            let about_this = receipt.scope == Scope::Once
+                && receipt.session == session.id
+                && receipt.call == order.target.call
+                && receipt.plan == order.plan_digest;
+            if about_this {
+                self.store.spend(receipt.permission).await?;
+            }
+        }
+        Ok(())
     }
 
     fn started_record(
@@ -157,6 +183,16 @@ impl Sandbox {
         };
         Ok(ledger::record(session.id, &session.grant.tenant, &session.policy_rev(), started)?)
     }
+}
+
+/// What is denied now is denied, whatever it was when somebody was asked.
+fn stale(planned: &Planned, expected: Digest) -> Refusal {
+    if planned.plan.effect == Effect::Deny {
+        return Reason::NotAdmitted("POLICY_DENIED").into();
+    }
+    let (expected, actual) = (Some(expected), Some(planned.digest));
+    let differs = Some(Box::new(Differs { path: None, expected, actual }));
+    Refusal { differs, ..Reason::PlanStale.into() }
 }
 
 /// Each rule once, in the order of the plan's parts.

@@ -4,12 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use event::Stage;
-use event::id::CallId;
+use event::id::{CallId, ReceiptId, RunId};
 use futures::StreamExt as _;
 use futures::stream;
 use prost::Message as _;
 use proto::sandbox::v1 as wire;
 use proto::sandbox::v1::execute_response::Message;
+use tracing::info;
 
 use super::{Order, Responses};
 use crate::engine;
@@ -18,9 +19,9 @@ use crate::live::{self, Live};
 use crate::planner::Stop;
 use crate::refusal::Reason;
 use crate::sandbox::Sandbox;
-use crate::session::{Owner, Session};
+use crate::session::{Owner, Session, now_ms};
 use crate::spool::Chunk;
-use crate::store::{ExecutionRow, ExecutionState, StoreError};
+use crate::store::{EnvironmentState, ExecutionRow, ExecutionState, StoreError};
 
 const FIND_AGAIN: Duration = Duration::from_millis(10);
 const FIND_TIMES: u32 = 20;
@@ -126,6 +127,28 @@ impl Sandbox {
                 Ok(true)
             }
             Some(_) | None => Ok(false),
+        }
+    }
+
+    /// The receipt admits nothing from now on. That only narrows, so whoever holds the session may say it.
+    pub(crate) async fn revoke(
+        &self,
+        owner: &Owner,
+        run: RunId,
+        receipt: ReceiptId,
+    ) -> Result<(), Error> {
+        let session = self.held_for(owner, Stage::Fence).await?;
+        match self.store.environment(run).await? {
+            Some(row) if row.session != session.id => Err(Error::RunUnknown),
+            // Nothing is admitted there any more.
+            Some(row) if matches!(row.state, EnvironmentState::Closed | EnvironmentState::Lost) => {
+                Ok(())
+            }
+            Some(_) | None => {
+                self.store.revoke(run, receipt, now_ms()).await?;
+                info!(%run, %receipt, "a receipt was revoked");
+                Ok(())
+            }
         }
     }
 }

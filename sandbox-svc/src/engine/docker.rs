@@ -36,6 +36,9 @@ pub(crate) struct Docker {
 /// What a container writes, from the moment of the attach.
 pub(crate) type Frames = Pin<Box<dyn Stream<Item = Result<Frame, EngineError>> + Send>>;
 
+/// Bytes of an answer as they come.
+pub(crate) type Pieces = Pin<Box<dyn Stream<Item = Result<bytes::Bytes, EngineError>> + Send>>;
+
 impl Docker {
     /// Connects to `socket` and settles the version of the API.
     pub(crate) async fn connect(socket: &Path) -> Result<Self, EngineError> {
@@ -106,6 +109,12 @@ impl Docker {
             }
         }
         Ok(Image { id, path })
+    }
+
+    /// The image as an archive of its layers, in pieces. Has no limit of its own: the caller has one.
+    pub(crate) fn export_image(&self, id: event::Digest) -> Pieces {
+        let pieces = self.client.export_image(&id.to_string());
+        pieces.map_err(|source| failed("image export", source)).boxed()
     }
 
     /// Creates, then reads back: what is not locked down as planned is removed again and is an error.

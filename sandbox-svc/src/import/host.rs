@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 use std::io::Read as _;
 
+use event::Digest;
+
 use crate::import::{Import, ImportError, conflict};
 use crate::patch::Change;
 use crate::tree::blobs::Hasher;
@@ -37,23 +39,33 @@ pub(crate) fn check(import: &Import<'_>) -> Result<(), ImportError> {
             }
             (Change::Create { .. }, Some(place)) => {
                 if place.look(path)?.is_some() && !deleted.contains(path) {
-                    return Err(conflict(path, "exists"));
+                    return Err(differs(path, "exists", None, place.digest()));
                 }
             }
             (Change::Update { before, .. } | Change::Delete { before }, Some(place)) => {
                 if !place.holds(path, before)? {
-                    return Err(conflict(path, "changed on the host"));
+                    let (expected, actual) = (Some(before.digest()), place.digest());
+                    return Err(differs(path, "changed on the host", expected, actual));
                 }
                 if matches!(entry.change, Change::Delete { .. }) && before.is_directory() {
                     only_deleted(import.host, path, &deleted)?;
                 }
             }
-            (Change::Update { .. } | Change::Delete { .. }, None) => {
-                return Err(conflict(path, "is gone"));
+            (Change::Update { before, .. } | Change::Delete { before }, None) => {
+                return Err(differs(path, "is gone", Some(before.digest()), None));
             }
         }
     }
     Ok(())
+}
+
+fn differs(
+    path: &RelPath,
+    what: &'static str,
+    expected: Option<Digest>,
+    actual: Option<Digest>,
+) -> ImportError {
+    ImportError::Conflict { path: path.clone(), what, expected, actual }
 }
 
 /// A directory that goes may hold nothing that stays.
@@ -101,6 +113,16 @@ impl Place<'_> {
         self.dir.look(self.name).map_err(|_| conflict(path, "cannot be looked at"))
     }
 
+    /// Of what is there now, for the record; nothing where it cannot be read.
+    fn digest(&self) -> Option<Digest> {
+        let meta = self.dir.look(self.name).ok()??;
+        match meta.kind {
+            Kind::Link => Some(Digest::of(&self.dir.read_link(self.name).ok()?)),
+            Kind::File => file_digest(&self.dir, self.name, &meta).ok()?,
+            Kind::Directory | Kind::Special => None,
+        }
+    }
+
     pub(super) fn holds(&self, path: &RelPath, node: &Node) -> Result<bool, ImportError> {
         holds(&self.dir, self.name, node).map_err(|_| conflict(path, "cannot be read"))
     }
@@ -116,19 +138,22 @@ pub(super) fn holds(dir: &Dir, name: &[u8], node: &Node) -> Result<bool, Reason>
             if meta.mode != *mode || meta.size != *size {
                 return Ok(false);
             }
-            let mut file = dir.open_file(name, &meta)?;
-            let mut hasher = Hasher::default();
-            let mut chunk = vec![0; CHUNK];
-            loop {
-                match file.read(&mut chunk) {
-                    Ok(0) => break,
-                    Ok(length) => hasher.update(&chunk[..length]),
-                    Err(error) if error.kind() == std::io::ErrorKind::Interrupted => (),
-                    Err(_) => return Err(Reason::Unreadable),
-                }
-            }
-            Ok(hasher.finish().is_ok_and(|found| found == *digest))
+            Ok(file_digest(dir, name, &meta)? == Some(*digest))
         }
         (Kind::File | Kind::Directory | Kind::Link | Kind::Special, _) => Ok(false),
+    }
+}
+
+fn file_digest(dir: &Dir, name: &[u8], meta: &Meta) -> Result<Option<Digest>, Reason> {
+    let mut file = dir.open_file(name, meta)?;
+    let mut hasher = Hasher::default();
+    let mut chunk = vec![0; CHUNK];
+    loop {
+        match file.read(&mut chunk) {
+            Ok(0) => return Ok(hasher.finish().ok()),
+            Ok(length) => hasher.update(&chunk[..length]),
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => (),
+            Err(_) => return Err(Reason::Unreadable),
+        }
     }
 }

@@ -5,6 +5,7 @@ use event::id::{RunId, SessionId};
 use sqlx::Row as _;
 use sqlx::sqlite::SqliteRow;
 
+use super::receipt::forget_revoked;
 use super::{Result, Store, StoreError, digest, id};
 use crate::config::StagingKind;
 use crate::patch::Before;
@@ -153,6 +154,7 @@ impl Store {
         .execute(&mut *tx)
         .await?;
         if over {
+            forget_revoked(&mut tx, run).await?;
             sqlx::query("DELETE FROM plan WHERE run = ?1")
                 .bind(run.to_string())
                 .execute(&mut *tx)

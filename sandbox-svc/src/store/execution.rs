@@ -1,13 +1,16 @@
 //! Plans, admitted calls and their outcomes, and the journal of imports. A call's row is the consumption of
 //! its receipt: there is one per call, and it is never removed.
 
+use std::collections::BTreeSet;
+
 use event::Digest;
-use event::id::{CallId, PermissionId, RunId, SessionId};
+use event::id::{CallId, PermissionId, ReceiptId, RunId, SessionId};
 use sqlx::sqlite::SqliteRow;
-use sqlx::{Row as _, Sqlite, Transaction};
+use sqlx::{Row as _, Sqlite};
 use uuid::Uuid;
 
 use super::outbox::append;
+use super::receipt::{consume, is_revoked};
 use super::{Record, Result, Store, StoreError, digest, id, to_i64, to_u64};
 use crate::import::Phase;
 use crate::tree::Inventory;
@@ -30,8 +33,10 @@ pub(crate) struct NewExecution<'a> {
     pub(crate) attempt: u32,
     pub(crate) start_before_ms: i64,
     pub(crate) now_ms: i64,
-    /// The answer that this call uses up.
-    pub(crate) once: Option<PermissionId>,
+    /// The answers that this call uses up.
+    pub(crate) once: &'a BTreeSet<PermissionId>,
+    /// What admits it, which nobody may have revoked meanwhile.
+    pub(crate) receipts: &'a [ReceiptId],
     /// The attempt that was lost before this one.
     pub(crate) after_lost: Option<u32>,
     /// Whose fence it must still be.
@@ -47,8 +52,10 @@ pub(crate) enum Accepted {
 pub(crate) enum Refused {
     /// Somebody else admitted the call meanwhile.
     Known,
-    /// The permission belongs to another call.
+    /// The permission belongs to another call, or to none any more.
     Consumed,
+    /// A receipt was revoked since it was counted.
+    Revoked,
     /// The fence was raised since the request was looked at.
     Fenced,
 }
@@ -177,10 +184,15 @@ impl Store {
         if held.is_none() {
             return Ok(Accepted::No(Refused::Fenced));
         }
-        if let Some(permission) = new.once
-            && !consume(&mut tx, permission, new.plan.call).await?
-        {
-            return Ok(Accepted::No(Refused::Consumed));
+        for receipt in new.receipts {
+            if is_revoked(&mut tx, *receipt).await? {
+                return Ok(Accepted::No(Refused::Revoked));
+            }
+        }
+        for permission in new.once {
+            if !consume(&mut tx, *permission, new.plan.call).await? {
+                return Ok(Accepted::No(Refused::Consumed));
+            }
         }
         if let Some(lost) = new.after_lost {
             let gone = sqlx::query(
@@ -379,25 +391,6 @@ impl Store {
         statement.execute(&mut *tx).await?;
         Ok(tx.commit().await?)
     }
-}
-
-/// Whether the permission is this call's now.
-async fn consume(
-    tx: &mut Transaction<'_, Sqlite>,
-    permission: PermissionId,
-    call: CallId,
-) -> Result<bool> {
-    let call = call.to_string();
-    let holder: String = sqlx::query(
-        "INSERT INTO consumed (permission, call) VALUES (?1, ?2) \
-         ON CONFLICT (permission) DO UPDATE SET call = consumed.call RETURNING call",
-    )
-    .bind(permission.to_string())
-    .bind(&call)
-    .fetch_one(&mut **tx)
-    .await?
-    .try_get(0)?;
-    Ok(holder == call)
 }
 
 fn plan(row: &SqliteRow) -> Result<PlanRow> {

@@ -70,7 +70,8 @@ async fn accept(
         attempt: 1,
         start_before_ms: 1,
         now_ms: 0,
-        once,
+        once: &once.into_iter().collect(),
+        receipts: &[],
         after_lost: None,
         epoch,
     };

@@ -174,7 +174,10 @@ async fn secret_files_and_git_metadata_are_not_in_the_copy() {
 async fn a_program_that_is_missing_or_not_allowed_is_told_apart() {
     let world = World::new(&[]).await;
     let run = world.run(&open_manifest()).await;
-    assert_eq!(run.exec(&["nope"]).await.end(), "exited 127");
+    let refused = run.plan_or_refusal("process.exec", &json!({ "argv": ["nope"] })).await;
+    let refused = refused.unwrap_err();
+    assert_eq!(refused.reason, "PROGRAM_NOT_FOUND");
+    assert_eq!(refused.detail, "nope is nowhere in the image's PATH /bin");
     let refused = run.try_plan("process.exec", &json!({ "argv": ["rm", "-rf", "x"] })).await;
     assert_eq!(refused.unwrap_err(), "COMMAND_NOT_ALLOWED");
     let refused = run.try_plan("process.exec", &json!({ "argv": ["/bin/sh"] })).await;

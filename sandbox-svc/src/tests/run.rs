@@ -13,6 +13,7 @@ use receipt::{Executor, Plan, Receipt, Scope, Signed};
 use transport::Fault;
 
 use super::world::{LIMIT, TENANT, World};
+use crate::planner::Planned;
 use crate::session::{now_ms, now_secs};
 
 /// One run, driven as agent-svc drives it.
@@ -148,6 +149,16 @@ impl Run<'_> {
 
     pub(super) async fn plan(&self, tool: &str, arguments: serde_json::Value) -> Call {
         self.try_plan(tool, &arguments).await.unwrap()
+    }
+
+    /// A plan as the service itself has it.
+    pub(super) async fn planned(&self, tool: &str, arguments: &serde_json::Value) -> Planned {
+        let sandbox = self.world.sandbox();
+        let session = sandbox.sessions.known(self.session).await.unwrap();
+        let environment = sandbox.environment(self.session, self.run).unwrap();
+        let arguments = arguments.to_string().into_bytes();
+        let plan = sandbox.make_plan(&session, &environment, CallId::new(), tool, &arguments);
+        plan.await.unwrap()
     }
 
     pub(super) async fn plan_exec(&self, argv: &[&str]) -> Call {

@@ -1,49 +1,14 @@
 //! What a name means to tools that fold names: `.git` in every spelling, and files that hold credentials.
 //! Names decide here, never contents.
 
-/// Lower case, with every character gone that some file system or tool ignores, and every character that
-/// folds to ASCII folded. Two names that any host takes for the same fold to the same text.
+/// As every name is folded that rules are about; bytes that are not UTF-8 become U+FFFD.
 pub(crate) fn fold(name: &[u8]) -> String {
-    let mut folded = String::with_capacity(name.len());
-    for character in String::from_utf8_lossy(name).chars() {
-        match character {
-            '\u{200b}'..='\u{200f}'
-            | '\u{202a}'..='\u{202e}'
-            | '\u{2060}'..='\u{206f}'
-            | '\u{feff}'
-            | '\u{00ad}'
-            | '\u{034f}'
-            | '\u{180e}'
-            | '\u{fe00}'..='\u{fe0f}' => (),
-            'ſ' => folded.push('s'),
-            'ß' | 'ẞ' | '\u{fb05}' | '\u{fb06}' => {
-                folded.push_str(if matches!(character, 'ß' | 'ẞ') { "ss" } else { "st" });
-            }
-            '\u{fb00}' => folded.push_str("ff"),
-            '\u{fb01}' => folded.push_str("fi"),
-            '\u{fb02}' => folded.push_str("fl"),
-            '\u{fb03}' => folded.push_str("ffi"),
-            '\u{fb04}' => folded.push_str("ffl"),
-            other => folded.extend(other.to_lowercase()),
-        }
-    }
-    folded
+    manifest::fold(&String::from_utf8_lossy(name))
 }
 
-/// `.git` as Linux, Windows (short names, streams, final dots and blanks, backslashes) and macOS
-/// (ignorable characters) would find it.
+/// `.git` in every spelling.
 pub(crate) fn is_git(name: &[u8]) -> bool {
-    fold(name).split('\\').any(|part| {
-        let plain = part.split(':').next().unwrap_or(part).trim_end_matches([' ', '.']);
-        plain == ".git" || is_short_git(plain)
-    })
-}
-
-/// The names that Windows gives to `.git` where it keeps 8.3 names: `git~1` and so on.
-fn is_short_git(name: &str) -> bool {
-    name.strip_prefix("git~").is_some_and(|number| {
-        !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())
-    })
+    manifest::is_git(&String::from_utf8_lossy(name))
 }
 
 /// Whole directories of credentials.

@@ -156,6 +156,7 @@ fn refused(reason: &str) -> Entry {
             stage: Stage::Execute,
             reason: reason.to_owned(),
             plan_digest: None,
+            differs: None,
         },
     )
 }

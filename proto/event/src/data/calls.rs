@@ -137,6 +137,21 @@ pub struct CallRefused {
     pub reason: String,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub plan_digest: Option<Digest>,
+    /// Where the world is not what was approved.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub differs: Option<Differs>,
+}
+
+/// Expected and found, by digest; what was or is not there has none. Without a path it is the plan as a whole.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Differs {
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub path: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub expected: Option<Digest>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub actual: Option<Digest>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]

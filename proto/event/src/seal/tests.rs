@@ -168,6 +168,11 @@ fn catalogue() -> Vec<Data> {
             stage: Stage::Execute,
             reason: text(),
             plan_digest: Some(digest),
+            differs: Some(Differs {
+                path: Some(text()),
+                expected: Some(digest),
+                actual: Some(digest),
+            }),
         }
         .into(),
         CallOutput { call_id, stream: OutputStream::Stderr, offset: 0, bytes: 4, text: text() }

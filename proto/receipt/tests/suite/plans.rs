@@ -88,7 +88,11 @@ fn what_rules_and_people_a_plan_rests_on_is_written_as_documented() {
             ..example().parts.remove(0)
         }],
         approval: vec![requirement],
-        program: Some(Program { path: "/bin/sh".into(), resolved: Some("/bin/busybox".into()) }),
+        program: Some(Program {
+            path: "/bin/sh".into(),
+            resolved: Some("/bin/busybox".into()),
+            workspace: true,
+        }),
         ..example()
     };
     let bytes = plan.to_bytes().unwrap();
@@ -97,7 +101,7 @@ fn what_rules_and_people_a_plan_rests_on_is_written_as_documented() {
     for member in [
         r#""approval":[{"count":2,"not_requester":true,"roles":["admin","operator"],"signature":true}]"#,
         r#""justification":"a shell does anything","layer":"organisation","matching":[{"effect":"ask","layer":"organisation","rule":"shells"},{"effect":"allow","layer":"manifest","rule":"permissions.process.exec"}],"rule":"shells""#,
-        r#""program":{"path":"/bin/sh","resolved":"/bin/busybox"}"#,
+        r#""program":{"path":"/bin/sh","resolved":"/bin/busybox","workspace":true}"#,
         &format!(
             r#""policies":[{{"digest":"{}","layer":"organisation"}}]"#,
             Digest::of(b"ceiling")

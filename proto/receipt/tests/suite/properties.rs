@@ -66,8 +66,8 @@ fn requirement() -> impl Strategy<Value = Requirement> {
 /// Ceilings, requirements and the program: what the plan says of its rules.
 fn terms() -> impl Strategy<Value = (Vec<Policy>, Vec<Requirement>, Option<Program>)> {
     let policy = (layer(), digest()).prop_map(|(layer, digest)| Policy { layer, digest });
-    let program = (path_text(), prop::option::of(path_text()))
-        .prop_map(|(path, resolved)| Program { path, resolved });
+    let program = (path_text(), prop::option::of(path_text()), any::<bool>())
+        .prop_map(|(path, resolved, workspace)| Program { path, resolved, workspace });
     (
         prop::collection::vec(policy, 0..3),
         prop::collection::vec(requirement(), 0..3),
@@ -258,7 +258,9 @@ fn other_actions(plan: &Plan) -> Vec<Plan> {
         with(&|p| p.approval.push(Requirement { count: 2, ..Requirement::default() })),
         with(&|p| match &mut p.program {
             Some(program) => program.path = "/another".into(),
-            none => *none = Some(Program { path: "/bin/sh".into(), resolved: None }),
+            none => {
+                *none = Some(Program { path: "/bin/sh".into(), resolved: None, workspace: false });
+            }
         }),
         with(&|p| p.parts.push(explained(None, vec![]))),
         with(&|p| p.parts.push(explained(Some("why"), vec![]))),
