@@ -4,7 +4,7 @@ use clap::{Parser, Subcommand};
 use crate::{
     audit, commands, connect, demo, doctor,
     error::{Exit, Explain},
-    patch, run, runs, up,
+    patch, policy, run, runs, up,
 };
 
 /// A permissioned runtime for coding agents
@@ -34,9 +34,9 @@ pub(crate) enum Command {
     /// Read or verify the ledger
     #[command(subcommand)]
     Audit(audit::Audit),
-    /// Check task manifests
+    /// Write, check, explain, test and compare policy files
     #[command(subcommand)]
-    Manifest(commands::ManifestCommand),
+    Manifest(policy::Policy),
     /// Make an authority and issue certificates
     #[command(subcommand)]
     Pki(commands::Pki),

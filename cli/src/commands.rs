@@ -1,15 +1,13 @@
-//! The small commands: certificates, tokens and manifests on disk. They talk to nobody.
+//! The small commands: certificates and tokens on disk. They talk to nobody.
 use std::{net::IpAddr, path::PathBuf, time::Duration};
 
 use clap::Subcommand;
-use manifest::Manifest;
 use serde::Serialize;
 use transport::{Service, TrustDomain};
 
 use crate::{
     Error,
-    error::{Exit, Explain},
-    escape,
+    error::Exit,
     file::{self, Access},
     output,
     pki::{Hosts, Store, Subject},
@@ -109,25 +107,6 @@ pub(crate) enum TokenCommand {
     },
 }
 
-const MANIFEST_EXAMPLES: &str = "\
-Examples:
-  harness manifest validate task.yaml
-  harness manifest validate --json tasks/*.yaml";
-
-#[derive(Debug, Subcommand)]
-#[command(after_help = MANIFEST_EXAMPLES)]
-pub(crate) enum ManifestCommand {
-    /// Check manifests and list every fault with its place
-    Validate {
-        /// Task manifests
-        #[arg(required = true, value_name = "FILE")]
-        files: Vec<PathBuf>,
-        /// Print one JSON document
-        #[arg(long)]
-        json: bool,
-    },
-}
-
 pub(crate) fn pki(command: Pki) -> Result<Exit, Error> {
     match command {
         Pki::Init { dir, trust_domain } => {
@@ -184,76 +163,4 @@ pub(crate) fn token(command: TokenCommand) -> Result<Exit, Error> {
         false => output::line_out(minted.reveal())?,
     }
     Ok(Exit::Done)
-}
-
-#[derive(Serialize)]
-struct Validation {
-    ok: bool,
-    manifests: Vec<Checked>,
-}
-
-#[derive(Serialize)]
-struct Checked {
-    file: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    id: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    digest: Option<event::Digest>,
-    faults: Vec<Place>,
-}
-
-#[derive(Serialize)]
-struct Place {
-    line: u64,
-    column: u64,
-    what: String,
-}
-
-#[derive(Debug, thiserror::Error)]
-#[error("{0} of the manifests can not be used")]
-struct Invalid(usize);
-
-impl Explain for Invalid {
-    fn exit(&self) -> Exit {
-        Exit::Usage
-    }
-    fn advice(&self) -> String {
-        "correct the places that are listed".to_owned()
-    }
-}
-
-pub(crate) fn manifest(command: ManifestCommand) -> Result<Exit, Error> {
-    let ManifestCommand::Validate { files, json } = command;
-    let manifests = files.iter().map(|path| check(path)).collect::<Result<Vec<_>, _>>()?;
-    let invalid = manifests.iter().filter(|checked| !checked.faults.is_empty()).count();
-    if json {
-        output::document("manifest-validation", &Validation { ok: invalid == 0, manifests })?;
-    } else {
-        for checked in &manifests {
-            for Place { line, column, what } in &checked.faults {
-                output::progress(&format!("{}:{line}:{column}: {what}", checked.file));
-            }
-            if let (Some(id), Some(digest)) = (&checked.id, &checked.digest) {
-                output::line_out(&format!("{}: {id} {digest}", escape::line(&checked.file)))?;
-            }
-        }
-    }
-    if invalid > 0 { Err(Invalid(invalid).into()) } else { Ok(Exit::Done) }
-}
-
-fn check(path: &std::path::Path) -> Result<Checked, file::Error> {
-    let file = path.display().to_string();
-    let (id, digest, faults) = match Manifest::parse(&file::read(path)?, &file) {
-        Ok(manifest) => (Some(manifest.id.to_string()), Some(manifest.digest), Vec::new()),
-        Err(faults) => {
-            let places = faults.as_slice().iter();
-            let place = |fault: &manifest::Fault| Place {
-                line: fault.line,
-                column: fault.column,
-                what: fault.what.clone(),
-            };
-            (None, None, places.map(place).collect())
-        }
-    };
-    Ok(Checked { file, id, digest, faults })
 }

@@ -54,7 +54,8 @@ pub fn json(value: &Value) -> String {
     json_text(&format!("{value:#}"))
 }
 
-fn json_text(text: &str) -> String {
+/// JSON that is text already, escaped as [`json`] does.
+pub(crate) fn json_text(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut units = [0; 2];
     for c in text.chars() {

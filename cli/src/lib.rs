@@ -19,6 +19,7 @@ pub mod mesh;
 mod output;
 mod patch;
 pub mod pki;
+mod policy;
 mod run;
 mod runs;
 pub mod session;
@@ -26,6 +27,7 @@ mod target;
 mod terminal;
 pub mod token;
 mod up;
+mod words;
 
 pub use args::Cli;
 pub use error::{Error, Exit, Explain};
@@ -81,7 +83,7 @@ async fn perform(Cli { command }: Cli) -> Result<Exit, Error> {
         Command::Patch(command) => patch::patch(command).await,
         Command::Runs(command) => runs::runs(command),
         Command::Audit(command) => audit::audit(command).await,
-        Command::Manifest(command) => commands::manifest(command),
+        Command::Manifest(command) => policy::policy(command).await,
         Command::Pki(command) => commands::pki(command),
         Command::Token(command) => commands::token(command),
         Command::Doctor(args) => doctor::doctor(args).await,

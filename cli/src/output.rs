@@ -35,11 +35,11 @@ impl Explain for Error {
     }
 }
 
-/// Prints one document of `kind`.
+/// Prints one document of `kind`. What a terminal would obey or hide is escaped; the document reads the same.
 pub(crate) fn document<T: Serialize>(kind: &str, body: &T) -> Result<(), Error> {
     let line = serde_json::to_string(&Document { schema_version: 1, kind, body })
         .map_err(Error::Encode)?;
-    line_out(&line)
+    line_out(&escape::json_text(&line))
 }
 
 /// Prints a line as it is: the caller has escaped what came from elsewhere.

@@ -1,5 +1,6 @@
 //! People's API tokens: minted here, shown once, and kept by their digest only.
 use std::{
+    collections::{BTreeMap, BTreeSet},
     fs::{self, File},
     os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
@@ -132,6 +133,19 @@ pub fn holds(path: &Path, token: &Token, margin: Duration) -> Result<bool, Error
     let until = OffsetDateTime::now_utc() + margin;
     let digest = token.sha256_hex();
     Ok(read(path)?.token.iter().any(|entry| entry.sha256 == digest && entry.expires > until))
+}
+
+/// Whose tokens have which role, by role; tokens that have expired are nobody's.
+pub(crate) fn people(path: &Path) -> Result<BTreeMap<String, BTreeSet<String>>, Error> {
+    let mut people: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    let now = OffsetDateTime::now_utc();
+    let living = read(path)?.token.into_iter().filter(|entry| entry.expires > now);
+    for token::Entry { subject, roles, .. } in living {
+        for role in roles {
+            people.entry(role).or_default().insert(subject.clone());
+        }
+    }
+    Ok(people)
 }
 
 fn read(path: &Path) -> Result<token::File, Error> {
