@@ -43,7 +43,7 @@ pub async fn bind(config: Config, context: Context) -> Result<Bound, Error> {
     let state_dir = fs::canonicalize(&config.state_dir)
         .map_err(Error::file("the state directory cannot be read:", &config.state_dir))?;
     let policies = Policies::open(&config).map_err(|faults| Error::Start(faults.join("; ")))?;
-    let images = Images::open(&state_dir, context.tracker.clone())
+    let images = Images::open(&state_dir, context.tracker.clone(), context.shutdown.clone())
         .map_err(Error::file("the images' names cannot be kept below", &state_dir))?;
     let store = Store::open(&state_dir).await?;
     let engine = connect(&config).await?;

@@ -16,6 +16,7 @@ use crate::engine::Docker;
 use crate::environment::{Environment, Source};
 use crate::error::Error;
 use crate::failpoint::Failpoint;
+use crate::image::ImageName;
 use crate::ledger::{self, Ledger};
 use crate::limits::Ceilings;
 use crate::live::Live;
@@ -200,6 +201,7 @@ impl Sandbox {
                     info!(%run, workspace = %open.workspace, "environment opened");
                     let answer = opened(&open);
                     self.environments().insert(run, open);
+                    self.read_image(session);
                     Ok(answer)
                 }
                 Err(error) => {
@@ -208,6 +210,20 @@ impl Sandbox {
                 }
             },
         }
+    }
+
+    /// Ahead of the first command, which would wait for it. What goes wrong here goes wrong there again, and is
+    /// told there.
+    fn read_image(&self, session: &Session) {
+        let name = session.manifest.execution.image.as_deref().and_then(ImageName::parse);
+        let (Some(engine), Some(name)) = (self.engine.clone(), name) else { return };
+        let images = self.images.clone();
+        self.tracker.spawn(async move {
+            let Ok(image) = engine.image(&name).await else { return };
+            if let Err(unread) = images.index(&engine, image.id).await {
+                warn!(image = %image.id, error = %Chain(&unread), "the names of an image cannot be read");
+            }
+        });
     }
 
     async fn take(

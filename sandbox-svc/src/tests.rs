@@ -1,7 +1,9 @@
 //! The service as a whole, over real mTLS and with a real container engine, between an agent-svc and a
 //! ledger that tests play.
 
+mod approvals;
 mod audit;
+mod boundary;
 mod commands;
 mod engine;
 mod fence;

@@ -78,6 +78,7 @@ impl Planner<'_> {
                 Stop::from(Error::engine("the image cannot be exported")(error))
             }
             Unread::Export(bad) => Refusal::new(Reason::ImageUnreadable, bad).into(),
+            Unread::Stopping => Error::Stopping.into(),
             Unread::Task(error) => Error::Task(error).into(),
         })?;
         let copy = &present.found.inventory;

@@ -40,6 +40,10 @@ impl House {
     }
 
     fn open(&self, flags: &[(&str, &str)]) -> Result<Policies, Vec<String>> {
+        Policies::open(&self.config(flags))
+    }
+
+    fn config(&self, flags: &[(&str, &str)]) -> Config {
         let path = |name: &str| self.path(name).display().to_string();
         let (state, workspace) = (path("state"), format!("demo={}", path("work")));
         let fixed = [
@@ -64,7 +68,7 @@ impl House {
         let named = flags.iter().map(|(name, file)| format!("--{name}={}", path(file)));
         let args = ["sandbox-svc".to_owned()].into_iter().chain(fixed).chain(named);
         let args = args.map(OsString::from);
-        Policies::open(&<Config as clap::Parser>::try_parse_from(args).unwrap())
+        <Config as clap::Parser>::try_parse_from(args).unwrap()
     }
 }
 
@@ -107,6 +111,9 @@ fn every_fault_of_every_file_is_told_at_once() {
     told(&["--tenant-ceilings", "b.yml", "rename it"]);
     told(&["--approver-keys", "approvers[0]", "base64"]);
     assert_eq!(faults.len(), 5, "{faults:#?}");
+    // As `--check-config` tells them, beside whatever else is wrong.
+    let checked = transport::Validate::faults(&house.config(&flags));
+    assert!(checked.ends_with(&faults) && checked[0].starts_with("--workspace"), "{checked:#?}");
 
     for flag in ["ceiling", "tenant-ceilings", "approver-keys"] {
         let faults = house.open(&[(flag, "absent")]).unwrap_err();

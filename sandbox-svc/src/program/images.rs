@@ -13,7 +13,7 @@ use event::Digest;
 use futures::StreamExt as _;
 use tokio::sync::OnceCell;
 use tracing::{info, warn};
-use transport::{Chain, TaskTracker};
+use transport::{CancellationToken, Chain, TaskTracker};
 
 use super::export::{BadExport, Export};
 use super::index::Index;
@@ -32,6 +32,8 @@ pub(crate) enum Unread {
     Engine(#[from] EngineError),
     #[error("the image cannot be read")]
     Export(#[from] BadExport),
+    #[error("the service is stopping")]
+    Stopping,
     #[error("the task that reads the image failed")]
     Task(#[from] tokio::task::JoinError),
 }
@@ -42,18 +44,23 @@ type Cell = Arc<OnceCell<Arc<Index>>>;
 pub(crate) struct Images {
     directory: Arc<PathBuf>,
     tracker: TaskTracker,
+    stopping: CancellationToken,
     held: Arc<Mutex<HashMap<Digest, Cell>>>,
 }
 
 impl Images {
-    pub(crate) fn open(state_dir: &Path, tracker: TaskTracker) -> io::Result<Self> {
+    pub(crate) fn open(
+        state_dir: &Path,
+        tracker: TaskTracker,
+        stopping: CancellationToken,
+    ) -> io::Result<Self> {
         let directory = state_dir.join(DIRECTORY);
         match fs::DirBuilder::new().mode(0o700).create(&directory) {
             Ok(()) => (),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => (),
             Err(error) => return Err(error),
         }
-        Ok(Self { directory: Arc::new(directory), tracker, held: Arc::default() })
+        Ok(Self { directory: Arc::new(directory), tracker, stopping, held: Arc::default() })
     }
 
     /// The image's names. Reading goes on when the caller leaves, and several callers wait for one reading.
@@ -93,7 +100,10 @@ impl Images {
             Ok::<_, Unread>(export.finish()?)
         };
         let silent = EngineError::Silent { call: "image export", limit: EXPORT_LIMIT };
-        let index = tokio::time::timeout(EXPORT_LIMIT, exported).await.map_err(|_| silent)??;
+        let index = tokio::select! {
+            exported = tokio::time::timeout(EXPORT_LIMIT, exported) => exported.map_err(|_| silent)??,
+            () = self.stopping.cancelled() => return Err(Unread::Stopping),
+        };
         info!(%image, "the names of an image are read");
         let index = Arc::new(index);
         let (kept, directory) = (index.clone(), self.directory.clone());

@@ -177,6 +177,25 @@ impl Run<'_> {
         }
     }
 
+    /// With everybody's receipts.
+    pub(super) async fn execute_with(&self, call: &Call, receipts: &[&Receipt]) -> Told {
+        let signed = |receipt: &&Receipt| self.world.sign(*receipt).to_bytes().unwrap();
+        let receipts = receipts.iter().map(signed).collect();
+        let order = wire::ExecuteRequest { receipts, ..self.order(call, None) };
+        self.send(order).await.unwrap()
+    }
+
+    pub(super) async fn revoke(&self, receipt: ReceiptId) -> Result<(), Fault> {
+        let request = wire::RevokeReceiptRequest {
+            owner: Some(self.owner.clone()),
+            run_id: self.run.to_string(),
+            receipt_id: receipt.to_string(),
+        };
+        let request = transport::deadline::request(request, LIMIT);
+        self.world.client.clone().revoke_receipt(request).await?;
+        Ok(())
+    }
+
     pub(super) async fn stream(
         &self,
         order: wire::ExecuteRequest,

@@ -60,6 +60,8 @@ pub(super) struct World {
     ledger_addr: std::net::SocketAddr,
     engine: PathBuf,
     staging: &'static str,
+    /// Whether an administrator's files stand above the manifests.
+    governed: bool,
     service: Option<Running>,
     _stop: tokio_util::sync::DropGuard,
     _house: transport::Context,
@@ -134,6 +136,20 @@ impl World {
     }
 
     pub(super) async fn with(files: &[(&str, &str)], engine: &Path, staging: &'static str) -> Self {
+        Self::made(files, engine, staging, false).await
+    }
+
+    /// With a ceiling, a directory of tenants' ceilings and a list of approvers, which all say nothing yet.
+    pub(super) async fn governed(files: &[(&str, &str)]) -> Self {
+        Self::made(files, Path::new(ENGINE), "host-tmpfs", true).await
+    }
+
+    async fn made(
+        files: &[(&str, &str)],
+        engine: &Path,
+        staging: &'static str,
+        governed: bool,
+    ) -> Self {
         image();
         let dir = tempfile::tempdir().unwrap();
         let workspace = dir.path().join("workspace");
@@ -162,12 +178,42 @@ impl World {
             ledger_addr,
             engine: engine.to_owned(),
             staging,
+            governed,
             service: None,
             _stop: stop.drop_guard(),
             _house: house,
         };
+        if governed {
+            fs::create_dir(world.dir.path().join("tenants")).unwrap();
+            world.ceiling("");
+            world.approvers(&[]);
+        }
         world.start().await;
         world
+    }
+
+    /// The administrator writes a file anew.
+    fn govern(&self, name: &str, text: &str) {
+        let part = self.dir.path().join("part");
+        fs::write(&part, text).unwrap();
+        fs::rename(part, self.dir.path().join(name)).unwrap();
+    }
+
+    pub(super) fn ceiling(&self, rules: &str) {
+        self.govern("ceiling.yaml", &format!("kind: ceiling\nid: top\n{rules}\n"));
+    }
+
+    pub(super) fn tenant_ceiling(&self, tenant: &str, rules: &str) {
+        let text = format!("kind: ceiling\nid: {tenant}\n{rules}\n");
+        self.govern(&format!("tenants/{tenant}.yaml"), &text);
+    }
+
+    pub(super) fn approvers(&self, listed: &[(&str, receipt::PublicKey, &str)]) {
+        let row = |(subject, key, roles): &(&str, receipt::PublicKey, &str)| {
+            format!("{{subject: {subject}, key: '{key}', roles: [{roles}]}}")
+        };
+        let rows: Vec<_> = listed.iter().map(row).collect();
+        self.govern("approvers.yaml", &format!("approvers: [{}]\n", rows.join(", ")));
     }
 
     pub(super) fn workspace(&self) -> PathBuf {
@@ -204,7 +250,15 @@ impl World {
             flag("max-file-bytes", &"128MiB"),
             flag("max-tmp-bytes", &"64MiB"),
         ];
-        <Config as clap::Parser>::try_parse_from(args.map(OsString::from)).unwrap()
+        let above = |name: &str, file: &str| flag(name, &self.dir.path().join(file).display());
+        let above = [
+            above("ceiling", "ceiling.yaml"),
+            above("tenant-ceilings", "tenants"),
+            above("approver-keys", "approvers.yaml"),
+        ];
+        let above = above.into_iter().filter(|_| self.governed);
+        let args = args.into_iter().chain(above).map(OsString::from);
+        <Config as clap::Parser>::try_parse_from(args).unwrap()
     }
 
     pub(super) async fn start(&mut self) {
