@@ -168,16 +168,17 @@ fn in_workspace(path: &str) -> Option<&str> {
 #[cfg(test)]
 mod tests {
     use event::Digest;
+    use proptest::prelude::*;
 
     use super::export::Export;
-    use super::testing::{archive, directory, file, hard, link};
+    use super::testing::{Made, archive, directory, file, hard, link};
     use super::{Index, Layout, Program};
     use crate::tree::{Inventory, Node, RelPath};
 
     const PATH: &str = "bin:/usr/local/bin:/usr/bin/:/bin";
 
     fn image() -> Index {
-        let layer = archive(&[
+        read(&[
             directory("usr/bin/"),
             link("bin", "usr/bin"),
             file("usr/bin/busybox", 0o755, b"x"),
@@ -196,7 +197,11 @@ mod tests {
             hard("usr/bin/perl", "usr/bin/innocent"),
             file("usr/local/bin/plain", 0o755, b"x"),
             file("workspace/shadowed", 0o755, b"x"),
-        ]);
+        ])
+    }
+
+    fn read(entries: &[Made]) -> Index {
+        let layer = archive(entries);
         let mut export = Export::default();
         let list = br#"[{"Layers":["a"]}]"#;
         let whole = archive(&[file("a", 0o644, &layer), file("manifest.json", 0o644, list)]);
@@ -259,5 +264,30 @@ mod tests {
         }
         let innocent = layout.find("innocent").unwrap();
         assert_eq!(innocent.others, ["/usr/bin/perl".to_owned()].into());
+    }
+
+    proptest! {
+        /// However links are knotted, a search ends, and at a file that the image or the copy has.
+        #[test]
+        fn no_link_leads_out(
+            links in prop::collection::vec(("[ab]{1,2}", "(/|\\.\\./){0,3}([ab]{1,2}|bin|workspace|tmp|etc)(/[ab]{1,2}){0,2}"), 0..12),
+            copied in prop::collection::vec(("[ab]{1,2}", "(/|\\.\\./){0,3}[ab]{1,2}"), 0..6),
+            name in "(/bin/|\\./|\\.\\./)?[ab]{1,2}",
+        ) {
+            let mut entries = vec![directory("bin/"), file("bin/bb", 0o755, b"x"), directory("etc/")];
+            entries.extend(links.iter().map(|(name, to)| link(&format!("bin/{name}"), to)));
+            let image = read(&entries);
+            let mut copy = copy();
+            for (name, to) in &copied {
+                let to = Node::Link { target: to.clone().into_bytes() };
+                copy.insert(RelPath::parse(name.as_bytes()).unwrap(), to);
+            }
+            let layout = Layout { image: &image, copy: &copy, path: "/bin" };
+            if let Ok(found) = layout.find(&name) {
+                let files = ["/bin/bb", "/workspace/tool"];
+                prop_assert!(files.contains(&found.resolved.as_str()), "{found:?}");
+                prop_assert_eq!(found.workspace, found.resolved == files[1]);
+            }
+        }
     }
 }
