@@ -120,6 +120,11 @@ impl Person {
         Ok(self.client.call::<Cancel>(CancelParams { session_id: session.into() }).await?.canceled)
     }
 
+    /// What an ask to import would write, all of it.
+    pub async fn patch(&self, ask: &Ask) -> Result<acp::client::PatchText> {
+        Ok(self.client.patch_text(ask.session, ask.permission, usize::MAX).await?)
+    }
+
     /// Answers an ask; a refusal is the gateway's error.
     pub async fn answer(
         &self,

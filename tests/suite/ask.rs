@@ -37,6 +37,12 @@ async fn a_run_asks_twice_changes_one_file_and_the_ledger_holds_every_byte() -> 
         b"broken\n",
         "nothing changes before the import"
     );
+    let shown = person.patch(&patch).await?;
+    assert_eq!(json!(shown.digest), patch.plan["patch"]["digest"]);
+    assert!(shown.complete && shown.text.contains("\n-broken\n+repaired\n"), "{shown:?}");
+    let (list, _) = shown.text.split_once("\n\n").unwrap_or_default();
+    let line: Value = serde_json::from_str(list)?;
+    assert_eq!((&line["op"], &line["path"]), (&json!("update"), &json!("app.txt")));
     person.answer(&patch, Decision::Allow).await?;
 
     person.next_of("agent.stopped").await?;
@@ -59,6 +65,9 @@ async fn a_run_asks_twice_changes_one_file_and_the_ledger_holds_every_byte() -> 
     let printed: String = outputs(seen.iter().map(|event| (event.kind.as_str(), &event.data)));
     assert!(printed.contains("done") && !printed.contains("planted-value"), "{printed}");
     assert!(!printed.contains(".env\n"), "the copy has no .env: {printed}");
+    let lacks = seen.iter().find(|event| event.kind == "task.updated").map(|event| &event.data);
+    let lacks = lacks.and_then(|data| data["note"].as_str()).unwrap_or_default();
+    assert!(lacks.contains(r#""path":".env""#), "and that is said: {lacks}");
 
     let books = Books::open(&rig)?;
     let recorded = books.stream("agent-svc", session).await?;
@@ -71,9 +80,10 @@ async fn a_run_asks_twice_changes_one_file_and_the_ledger_holds_every_byte() -> 
     Ok(())
 }
 
-const EXPECTED: [&str; 22] = [
+const EXPECTED: [&str; 23] = [
     "session.created",
     "agent.started",
+    "task.updated",
     "model.request",
     "model.response",
     "tool.call",

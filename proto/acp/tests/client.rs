@@ -340,3 +340,38 @@ async fn a_gateway_that_is_not_there_or_does_not_answer_is_told() {
     let refused = Client::connect(options(&url, Limits::default())).await.map(|_| ());
     assert!(matches!(refused, Err(ConnectError::Reach(_))), "{refused:?}");
 }
+
+#[tokio::test]
+async fn a_page_of_another_place_or_patch_is_no_answer() {
+    let page = |id: u32, patch: &str, offset: u32, text: &str, rest: &str| {
+        let digest = event::Digest::of(patch.as_bytes());
+        format!(
+            r#"{{"jsonrpc":"2.0","id":{id},"result":{{"patchDigest":"{digest}","format":"harness.patch-text.v1","offset":{offset},"text":"{text}"{rest}}}}}"#
+        )
+    };
+    let more = r#","nextOffset":1"#;
+    for (answers, good) in [
+        ([page(1, "p", 0, "a", more), page(2, "p", 1, "b", "")], true),
+        ([page(1, "p", 0, "a", more), page(2, "p", 0, "a", more)], false),
+        ([page(1, "p", 0, "a", more), page(2, "q", 1, "b", "")], false),
+    ] {
+        let (client, _events, mut peer) = pair(Limits::default()).await;
+        let serve = async {
+            for answer in answers {
+                let Some(Message::Text(request)) = next(&mut peer).await else {
+                    panic!("a request")
+                };
+                assert!(request.contains(r#""method":"patch/read""#), "{request}");
+                peer.send(Message::text(answer)).await.expect("sent");
+            }
+        };
+        let session = event::id::SessionId::new();
+        let permission = event::id::PermissionId::new();
+        let (read, ()) = tokio::join!(client.patch_text(session, permission, 10), serve);
+        match read {
+            Ok(read) => assert_eq!((read.text.as_str(), read.complete, good), ("ab", true, true)),
+            Err(CallError::InvalidAnswer(_)) => assert!(!good),
+            Err(other) => panic!("{other:?}"),
+        }
+    }
+}
