@@ -2,6 +2,7 @@
 
 mod ask;
 mod exec;
+mod proofs;
 mod sample;
 
 use std::path::PathBuf;
@@ -27,7 +28,7 @@ struct Options {
 #[tokio::main]
 async fn main() -> Result<()> {
     let Options { out, prefix, rounds } = Options::parse();
-    let mut figures: Vec<Figure> = Vec::new();
+    let mut figures: Vec<Figure> = proofs::measure(&prefix, rounds)?;
     if exec::NAME.starts_with(&prefix) {
         figures.push(exec::measure(rounds).await?);
     }

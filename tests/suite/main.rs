@@ -2,6 +2,7 @@
 
 mod ask;
 mod bad_input;
+mod decisions;
 mod demo;
 mod denials;
 mod held;
