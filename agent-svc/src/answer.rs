@@ -1,9 +1,9 @@
 //! Answers to asks: claimed by compare-and-set, and an allow proven by its receipt. The rows decide who was first; this
-//! decides only whether an answer is about what was asked.
+//! decides only whether an answer is about what was asked, whether its person may count, and how far all of them go.
 
-use event::id::PermissionId;
+use event::id::{PermissionId, SessionId};
 use event::{Digest, Source};
-use receipt::{Receipt, Scope, Signed};
+use receipt::{Payload as _, Receipt, Requirement, Scope, Signed};
 use tokio::sync::oneshot;
 use tracing::info;
 
@@ -13,7 +13,7 @@ use crate::obo::Caller;
 use crate::permission::{Permission, Standing};
 use crate::refusal::Refusal;
 use crate::runtime::Runtime;
-use crate::store::{Claimed, Resolved, Session};
+use crate::store::{self, Claimed, Counted, NewReceipt, Resolved, Session, Tally};
 
 pub(crate) struct Claim {
     pub(crate) permission: PermissionId,
@@ -31,8 +31,12 @@ pub(crate) enum Choice {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Answered {
-    Won { until: Millis },
+    Won {
+        until: Millis,
+    },
     Lost(Standing),
+    /// This person's allow counts already, and it takes others.
+    AlreadyCounted(Counted),
 }
 
 pub(crate) async fn claim(
@@ -53,6 +57,7 @@ pub(crate) async fn claim(
             return Err(Refusal::ScopeNotOffered);
         }
         Choice::Allow(scope) => {
+            may_count(&asked, session, caller)?;
             let until = now.plus(runtime.spans.lease);
             runtime.store.claim_allow(key, by, scope, note.as_deref(), (now, until)).await?
         }
@@ -69,6 +74,7 @@ pub(crate) async fn claim(
             Ok(Answered::Won { until })
         }
         Claimed::Lost(standing) => Ok(Answered::Lost(standing)),
+        Claimed::Counted(counted) => Ok(Answered::AlreadyCounted(counted)),
         Claimed::Unknown => Err(Refusal::PermissionNotFound),
     }
 }
@@ -78,11 +84,13 @@ pub(crate) async fn claim(
 pub(crate) enum Settled {
     /// The run knows it, through this sequence number.
     Folded(u64),
+    /// It is kept and told in the stream, and it takes others.
+    Counted(Counted),
     /// Something else had ended the ask.
     Lost(Standing),
 }
 
-/// Settles a claimed allow, once.
+/// Keeps the receipt of a claimed allow, and settles the ask where it is enough.
 pub(crate) async fn resolve(
     runtime: &Runtime,
     session: &Session,
@@ -96,13 +104,23 @@ pub(crate) async fn resolve(
         .verify::<Receipt>(signed)
         .map_err(|invalid| refused(invalid.reason(), invalid.to_string()))?;
     fits(&receipt, &asked, session, caller)?;
+    counts(&receipt, &asked, session)?;
     let bytes = signed
         .to_bytes()
         .map_err(|_| refused("PAYLOAD_MALFORMED", "it cannot be written down".to_owned()))?;
     let key = (session.owner.session, permission);
-    let (by, scope, now) = (caller.subject.as_str(), receipt.scope, runtime.clock.millis());
-    match runtime.store.resolve(key, by, scope, &bytes, now).await? {
+    let (by, now) = (caller.subject.as_str(), runtime.clock.millis());
+    let new = NewReceipt {
+        id: receipt.id,
+        scope: receipt.scope,
+        body: &bytes,
+        expires_at: moment(receipt.exp),
+    };
+    let (requirements, requester) = (&asked.ask.plan.approval, session.subject.as_str());
+    let tally = |bodies: &[Vec<u8>]| tally(requirements, requester, bodies);
+    match runtime.store.resolve(key, by, new, tally, now).await? {
         Resolved::Allowed => folded(runtime, session, permission).await.map(Settled::Folded),
+        Resolved::Counted(counted) => told(runtime, session, permission, counted).await,
         Resolved::Lost(standing) => Ok(Settled::Lost(standing)),
         Resolved::NotClaimed => Err(Refusal::PermissionNotClaimed),
         Resolved::Unknown => Err(Refusal::PermissionNotFound),
@@ -148,6 +166,60 @@ fn fits(
     }
 }
 
+/// Whether an allow of this person could count for anything.
+fn may_count(asked: &Permission, session: &Session, caller: &Caller) -> Result<(), Refusal> {
+    let Caller { subject, roles, tenant: _ } = caller;
+    match receipt::unfit(&asked.ask.plan.approval, subject, roles, &session.subject) {
+        Some(unfit) => Err(Refusal::NotAnApprover(unfit)),
+        None => Ok(()),
+    }
+}
+
+/// A receipt that counts for nothing would leave its person unable to give a better one.
+fn counts(receipt: &Receipt, asked: &Permission, session: &Session) -> Result<(), Refusal> {
+    let Receipt { subject, roles, approval, .. } = receipt;
+    let fitting =
+        |requirement: &&Requirement| requirement.fits(subject, roles, &session.subject).is_ok();
+    let requirements = &asked.ask.plan.approval;
+    if let Some(unfit) = receipt::unfit(requirements, subject, roles, &session.subject) {
+        return Err(Refusal::NotAnApprover(unfit));
+    }
+    match approval.is_none() && requirements.iter().filter(fitting).any(|it| it.signature) {
+        true => Err(Refusal::ApprovalMissing),
+        false => Ok(()),
+    }
+}
+
+/// What receipts of one ask come to. It is an allow for the run only where those for the run are enough by themselves.
+fn tally(
+    requirements: &[Requirement],
+    requester: &str,
+    bodies: &[Vec<u8>],
+) -> Result<Tally, store::Error> {
+    const DAMAGED: store::Error = store::Error::Corrupt { what: "receipt" };
+    let read = |body: &Vec<u8>| {
+        let signed = Signed::parse(body).map_err(|_| DAMAGED)?;
+        Receipt::parse(&signed.payload).map_err(|_| DAMAGED)
+    };
+    let mut receipts = bodies.iter().map(read).collect::<Result<Vec<_>, _>>()?;
+    let progress = receipt::progress(requirements, requester, &receipts);
+    let counted = Counted { have: progress.have, need: progress.need };
+    if !progress.is_complete() {
+        return Ok(Tally::Short(counted));
+    }
+    receipts.retain(|receipt| receipt.scope == Scope::Run);
+    let scope = match receipt::progress(requirements, requester, &receipts).is_complete() {
+        true => Scope::Run,
+        false => Scope::Once,
+    };
+    Ok(Tally::Enough { scope, counted })
+}
+
+/// Unix seconds as the database has moments.
+fn moment(unix: u64) -> Millis {
+    Millis(i64::try_from(unix).unwrap_or(i64::MAX).saturating_mul(1000))
+}
+
 /// Waits until the run knows the answer.
 async fn folded(
     runtime: &Runtime,
@@ -159,18 +231,42 @@ async fn folded(
     if let Some(seq) = found.and_then(|permission| permission.resolved_seq) {
         return Ok(seq);
     }
-    if let Some(live) = runtime.sessions.get(id) {
-        // Should the caller of this not wait, the driver learns of it all the same.
-        live.answered.notify_one();
-        let (reply, told) = oneshot::channel();
-        let asked = async {
-            live.tell(Command::Fold { reply }).await?;
-            told.await.map_err(|_| live.unheard())
-        };
-        tokio::time::timeout(runtime.spans.answer, asked)
-            .await
-            .map_err(|_| Refusal::Recovering)??;
-    }
+    fold(runtime, id).await?;
     let found = runtime.store.permission(id, permission).await?;
     found.and_then(|permission| permission.resolved_seq).ok_or(Refusal::Recovering)
+}
+
+/// Waits until the stream tells that the allow counts. What ended the ask in the meantime is told instead.
+async fn told(
+    runtime: &Runtime,
+    session: &Session,
+    permission: PermissionId,
+    counted: Counted,
+) -> Result<Settled, Refusal> {
+    let id = session.owner.session;
+    if !runtime.store.untold(permission).await?.is_empty() {
+        fold(runtime, id).await?;
+    }
+    let found = runtime.store.permission(id, permission).await?;
+    match found.map(|permission| permission.standing) {
+        Some(standing @ Standing::Denied { .. }) => Ok(Settled::Lost(standing)),
+        Some(_) if runtime.store.untold(permission).await?.is_empty() => {
+            Ok(Settled::Counted(counted))
+        }
+        Some(_) => Err(Refusal::Recovering),
+        None => Err(Refusal::PermissionNotFound),
+    }
+}
+
+/// Has the session's driver look at its rows, and waits until it has.
+pub(crate) async fn fold(runtime: &Runtime, id: SessionId) -> Result<(), Refusal> {
+    let Some(live) = runtime.sessions.get(id) else { return Ok(()) };
+    // Should the caller of this not wait, the driver learns of it all the same.
+    live.answered.notify_one();
+    let (reply, told) = oneshot::channel();
+    let asked = async {
+        live.tell(Command::Fold { reply }).await?;
+        told.await.map_err(|_| live.unheard())
+    };
+    tokio::time::timeout(runtime.spans.answer, asked).await.map_err(|_| Refusal::Recovering)?
 }

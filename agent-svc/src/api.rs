@@ -16,6 +16,7 @@ use transport::{Chain, Code, Public as _, Service, to_status};
 
 use crate::answer;
 use crate::create;
+use crate::grant;
 use crate::obo::{About, Access, Caller};
 use crate::patch;
 use crate::refusal::Refusal;
@@ -168,6 +169,31 @@ impl Api {
         })
     }
 
+    async fn grants(
+        &self,
+        request: Request<wire::ListGrantsRequest>,
+    ) -> Result<wire::ListGrantsResponse, Refusal> {
+        let session = parse::session(&request.get_ref().session_id)?;
+        let caller = self.admit(&request, about(LIST_GRANTS, Access::Read, session))?;
+        let session = self.session(&caller, session).await?;
+        let now = self.0.clock.millis();
+        Ok(show::grants(self.0.store.grants(session.owner.session, now).await?))
+    }
+
+    async fn revoke(
+        &self,
+        request: Request<wire::RevokeGrantRequest>,
+    ) -> Result<wire::RevokeGrantResponse, Refusal> {
+        let wire::RevokeGrantRequest { session_id, receipt_id } = request.get_ref();
+        let (session, receipt) = (parse::session(session_id)?, parse::receipt_id(receipt_id)?);
+        let caller = self.admit(&request, about(REVOKE_GRANT, Access::Act, session))?;
+        let session = self.session(&caller, session).await?;
+        let runtime = Arc::clone(&self.0);
+        let taken =
+            self.0.finish(async move { grant::revoke(&runtime, &session, &caller, receipt).await });
+        Ok(show::taken(taken.await?))
+    }
+
     async fn stop(
         &self,
         request: Request<wire::CancelRequest>,
@@ -299,16 +325,16 @@ impl AgentService for Api {
 
     async fn list_grants(
         &self,
-        _: Request<wire::ListGrantsRequest>,
+        request: Request<wire::ListGrantsRequest>,
     ) -> Result<Response<wire::ListGrantsResponse>, Status> {
-        Err(Status::unimplemented("standing allows are not listed yet"))
+        answered(self.grants(request).await)
     }
 
     async fn revoke_grant(
         &self,
-        _: Request<wire::RevokeGrantRequest>,
+        request: Request<wire::RevokeGrantRequest>,
     ) -> Result<Response<wire::RevokeGrantResponse>, Status> {
-        Err(Status::unimplemented("standing allows are not revoked yet"))
+        answered(self.revoke(request).await)
     }
 
     async fn cancel(

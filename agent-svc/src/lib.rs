@@ -10,6 +10,7 @@ mod error;
 mod failpoint;
 mod feed;
 mod fence;
+mod grant;
 mod ids;
 mod live;
 mod obo;
@@ -91,6 +92,7 @@ pub(crate) async fn bind_with(
         clock,
         sessions: session::Sessions::default(),
         opening: tokio::sync::Mutex::default(),
+        revocations: tokio::sync::Notify::new(),
         records,
         spans,
         ready: context.ready.clone(),
@@ -110,6 +112,13 @@ pub(crate) async fn bind_with(
             session::start(&runtime, session, None);
         }
     }
+    runtime.tracker.spawn({
+        let runtime = Arc::clone(&runtime);
+        async move {
+            let shutdown = runtime.shutdown.clone();
+            shutdown.run_until_cancelled(grant::carry(runtime)).await;
+        }
+    });
     Ok(Bound { listening, runtime })
 }
 

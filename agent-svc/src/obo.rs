@@ -17,6 +17,7 @@ const REMEMBERED: usize = 65_536;
 pub(crate) struct Caller {
     pub(crate) tenant: String,
     pub(crate) subject: String,
+    pub(crate) roles: BTreeSet<Role>,
 }
 
 /// What a call does, as far as roles care.
@@ -209,7 +210,7 @@ impl Gate {
             return Err(Refused::Role);
         }
         self.seen.admit(id, exp, self.clock.millis().unix_seconds())?;
-        Ok(Caller { tenant, subject })
+        Ok(Caller { tenant, subject, roles: roles.into_iter().collect() })
     }
 }
 

@@ -34,6 +34,10 @@ pub(crate) enum Refusal {
     PlanDigestMismatch,
     #[error("the plan does not offer this scope")]
     ScopeNotOffered,
+    #[error("an allow of this person does not count here: {0}")]
+    NotAnApprover(receipt::Unfit),
+    #[error("the plan asks for the person's own signature, and the receipt has none")]
+    ApprovalMissing,
     #[error("the receipt is refused: {why}")]
     Receipt { reason: String, why: String },
     #[error("{executor} refuses the session: {}", fault.message)]
@@ -88,7 +92,9 @@ impl Public for Refusal {
             | Self::Patch(_)
             | Self::StreamFrozen
             | Self::SessionDamaged => Code::FailedPrecondition,
-            Self::Receipt { .. } => Code::PermissionDenied,
+            Self::Receipt { .. } | Self::NotAnApprover(_) | Self::ApprovalMissing => {
+                Code::PermissionDenied
+            }
             Self::SessionNotFound | Self::PermissionNotFound => Code::NotFound,
             Self::SessionConflict => Code::AlreadyExists,
             Self::SubscriberSlow => Code::ResourceExhausted,
@@ -115,6 +121,8 @@ impl Public for Refusal {
             Self::PermissionNotClaimed => "PERMISSION_NOT_CLAIMED",
             Self::PlanDigestMismatch => "PLAN_DIGEST_MISMATCH",
             Self::ScopeNotOffered => "SCOPE_NOT_OFFERED",
+            Self::NotAnApprover(_) => "NOT_AN_APPROVER",
+            Self::ApprovalMissing => "APPROVAL_SIGNATURE_MISSING",
             Self::Executor { fault, .. } | Self::Patch(fault) => &fault.reason,
             Self::PlanWithoutPatch => "PLAN_WITHOUT_PATCH",
             Self::PatchUnreadable => "EXECUTOR_FAILED",

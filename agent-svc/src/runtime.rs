@@ -22,6 +22,8 @@ pub(crate) struct Runtime {
     pub(crate) sessions: Sessions,
     /// Held from a session's creation until it runs.
     pub(crate) opening: tokio::sync::Mutex<()>,
+    /// Some executor does not know of a revocation.
+    pub(crate) revocations: tokio::sync::Notify,
     pub(crate) records: Records,
     pub(crate) spans: Spans,
     pub(crate) ready: Readiness,

@@ -1,6 +1,7 @@
 //! Private working state on disk: sessions, records, permissions and the outbox. Each method is one whole
 //! transaction; it stores decisions and never makes one.
 
+mod grant;
 mod journal;
 mod outbox;
 mod permission;
@@ -18,9 +19,10 @@ use sqlx::{Sqlite, Transaction};
 use transport::StateDir;
 use uuid::Uuid;
 
+pub(crate) use grant::{Revoking, RunGrant};
 pub(crate) use journal::{Append, Change, Journal};
 pub(crate) use outbox::Waiting;
-pub(crate) use permission::{Claimed, How, Resolved};
+pub(crate) use permission::{Claimed, Counted, How, NewReceipt, Resolved, Tally, Untold};
 pub(crate) use session::{NewSession, Opened, Session, State};
 
 const BUSY: Duration = Duration::from_secs(5);

@@ -1,10 +1,12 @@
 //! The service as a whole, over real mTLS, between a gateway and executors that tests play.
 
 mod answers;
+mod approvals;
 mod audit;
 mod calls;
 mod damage;
 mod gateway;
+mod grants;
 mod ledger;
 pub(crate) mod mesh;
 mod model;

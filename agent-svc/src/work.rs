@@ -100,7 +100,12 @@ impl Work {
             Change::Output { call, output } => self.on(call, |call| call.output = output),
             Change::Asked { ask, .. } => self.ask = Some(*ask),
             Change::Answered { .. } => self.ask = None,
-            Change::Began { .. } | Change::Entered(_) | Change::Ended(_) => (),
+            Change::Began { .. }
+            | Change::Counted { .. }
+            | Change::Used(_)
+            | Change::Dropped(_)
+            | Change::Entered(_)
+            | Change::Ended(_) => (),
         }
     }
 

@@ -4,10 +4,10 @@ use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use core::mem;
 
-use crate::approval::{Approved, Call, Scope, Verdict};
+use crate::approval::{Approved, Basis, Call, Scope, Verdict};
 use crate::budget::{Account, Metric};
 use crate::event::{Event, Fact};
-use crate::id::{CallId, Reason, Time};
+use crate::id::{CallId, PermissionId, Reason, Time};
 use crate::input::{Choice, ModelEnd};
 use crate::outcome::{CallEnd, DenySource, Halt, Outcome, Resolution};
 use crate::run::{Asking, Current, ModelCall, Phase, Run, Turn};
@@ -64,10 +64,14 @@ impl Run {
             }
             (
                 phase @ (Phase::New | Phase::Closing(_) | Phase::Over(_)),
-                Fact::BudgetWarned { .. } | Fact::Halted { .. },
+                Fact::BudgetWarned { .. } | Fact::Halted { .. } | Fact::GrantRevoked { .. },
             ) => Err(Box::new(phase)),
             (phase, Fact::BudgetWarned { metric, .. }) => {
                 self.account.mark_warned(metric);
+                Ok(phase)
+            }
+            (phase, Fact::GrantRevoked { permission }) if self.has_grant(permission) => {
+                self.drop_grant(permission);
                 Ok(phase)
             }
             (phase, Fact::Halted { why }) if self.halt.is_none() => {
@@ -143,10 +147,12 @@ impl Run {
         match (current, fact) {
             (Current::Next(id), Fact::CallStarted { call }) if call == id => {
                 self.account.use_tool_call();
-                Ok(Current::Planning(call))
+                Ok(Current::Planning(call, 1))
             }
-            (Current::Planning(id), Fact::CallPlanned { call, plan, verdict }) if call == id => {
-                let call = Call { id, attempt: 1, plan };
+            (Current::Planning(id, attempt), Fact::CallPlanned { call, plan, verdict })
+                if call == id =>
+            {
+                let call = Call { id, attempt, plan };
                 Ok(match verdict {
                     Verdict::Allow => Current::Executing(Approved::by_policy(call)),
                     Verdict::Ask => Current::Judged(call),
@@ -167,7 +173,7 @@ impl Run {
                 if call == waiting.id
                     && self.grants.get(&waiting.plan.action) == Some(&permission) =>
             {
-                Ok(Current::Executing(Approved::by_permission(waiting, permission)))
+                Ok(Current::Executing(Approved::by_grant(waiting, permission)))
             }
             (Current::Asking(asking), Fact::PermissionResolved { permission, resolution })
                 if permission == asking.permission =>
@@ -192,6 +198,14 @@ impl Run {
             {
                 Ok(Current::Executing(running.again()))
             }
+            (Current::Executing(running), Fact::GrantRefused { call, attempt, permission, .. })
+                if call == running.id
+                    && attempt == running.attempt.saturating_add(1)
+                    && running.basis() == Basis::Grant(permission) =>
+            {
+                self.drop_grant(permission);
+                Ok(Current::Planning(call, attempt))
+            }
             (
                 Current::Executing(running) | Current::Stopping(running),
                 Fact::OutcomeUnknown { call, attempt, .. },
@@ -215,6 +229,14 @@ impl Run {
             }
             (current, _) => Err(Box::new(current)),
         }
+    }
+
+    pub(crate) fn has_grant(&self, permission: PermissionId) -> bool {
+        self.grants.values().any(|standing| *standing == permission)
+    }
+
+    fn drop_grant(&mut self, permission: PermissionId) {
+        self.grants.retain(|_, standing| *standing != permission);
     }
 
     fn answered(&mut self, asking: Asking, resolution: &Resolution) -> Current {
@@ -247,7 +269,9 @@ impl Current {
     fn may_end(&self, end: &CallEnd) -> bool {
         match self {
             Self::Next(_) => matches!(end, CallEnd::Skipped { .. }),
-            Self::Planning(_) => matches!(end, CallEnd::Refused { .. } | CallEnd::Abandoned { .. }),
+            Self::Planning(..) => {
+                matches!(end, CallEnd::Refused { .. } | CallEnd::Abandoned { .. })
+            }
             Self::Judged(_) => matches!(end, CallEnd::Abandoned { .. }),
             Self::Asking(_) => false,
             Self::Decided(_, decided) => end == decided,

@@ -65,8 +65,10 @@ pub struct Call {
 pub enum Basis {
     /// Every part of the plan is allowed by a rule.
     Policy,
-    /// A person allowed it; the receipt of this permission goes along.
+    /// People allowed this very call; the receipts of this permission go along.
     Permission(PermissionId),
+    /// People allowed the same action earlier, for the whole run. Nobody was asked for this call.
+    Grant(PermissionId),
 }
 
 /// Proof that something may be done. Only the kernel makes one, from a recorded allow verdict or a recorded answer:
@@ -94,6 +96,10 @@ impl<T> Approved<T> {
 
     pub(crate) fn by_permission(what: T, permission: PermissionId) -> Self {
         Self { what, basis: Basis::Permission(permission) }
+    }
+
+    pub(crate) fn by_grant(what: T, permission: PermissionId) -> Self {
+        Self { what, basis: Basis::Grant(permission) }
     }
 
     pub fn basis(&self) -> Basis {

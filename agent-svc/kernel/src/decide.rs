@@ -4,7 +4,7 @@ use alloc::collections::BTreeSet;
 use alloc::vec;
 use alloc::vec::Vec;
 
-use crate::approval::{Approved, Call, EffectClass, Verdict};
+use crate::approval::{Approved, Basis, Call, EffectClass, Verdict};
 use crate::event::{Event, Fact};
 use crate::id::{CallId, Fresh, PermissionId, Reason, Time};
 use crate::input::{Answer, Input, ModelEnd, No, Planned, Prompt, Ran, Report, Seen};
@@ -48,6 +48,10 @@ impl Run {
             (Seen::Answered { permission, answer }, phase) => {
                 self.answer(phase, at, permission, answer)
             }
+            (Seen::Revoked { permission }, _) if self.has_grant(permission) => {
+                Ok(vec![Fact::GrantRevoked { permission }])
+            }
+            (Seen::Revoked { .. }, _) => Ok(Vec::new()),
             (Seen::Canceled { by }, _) => Ok(self.halted(Halt::Canceled { by })),
             (Seen::Disconnected, _) => Ok(self.halted(Halt::Disconnected)),
             (Seen::SessionEnded, _) => Ok(self.halted(Halt::SessionEnded)),
@@ -176,10 +180,12 @@ fn expired(phase: &Phase, at: Time) -> Vec<Fact> {
 
 fn about_call(current: &Current, seen: Seen) -> Result<Vec<Fact>, Rejected> {
     match (current, seen) {
-        (Current::Planning(call), Seen::Planned(planned)) if planned.call == *call => {
+        (Current::Planning(call, _), Seen::Planned(planned)) if planned.call == *call => {
             Ok(judged(planned))
         }
-        (Current::Planning(planning), Seen::PlanRefused { call, reason }) if call == *planning => {
+        (Current::Planning(planning, _), Seen::PlanRefused { call, reason })
+            if call == *planning =>
+        {
             Ok(vec![Fact::CallEnded { call, end: CallEnd::Refused { reason } }])
         }
         (Current::Executing(running), Seen::Executed { call, attempt, report })
@@ -214,6 +220,10 @@ fn judged(planned: Planned) -> Vec<Fact> {
 
 fn executed(running: &Approved<Call>, report: Report) -> Fact {
     match report {
+        Report::Unadmitted { reason } if let Basis::Grant(permission) = running.basis() => {
+            let attempt = running.attempt.saturating_add(1);
+            Fact::GrantRefused { call: running.id, attempt, permission, reason }
+        }
         Report::Lost { ran, reason }
             if running.attempt <= RETRIES && harmless_again(running, ran) =>
         {
@@ -232,7 +242,7 @@ fn stopped(running: &Approved<Call>, report: Report) -> Fact {
         Report::Succeeded => CallEnd::Succeeded,
         Report::Failed => CallEnd::Failed,
         Report::Stopped => CallEnd::Stopped,
-        Report::Refused { reason } => CallEnd::Refused { reason },
+        Report::Refused { reason } | Report::Unadmitted { reason } => CallEnd::Refused { reason },
         Report::Lost { reason, .. } => CallEnd::Lost { reason },
     };
     Fact::CallEnded { call: running.id, end }

@@ -11,7 +11,7 @@ pub enum Effect {
     /// Settled by `ModelEnded`. `max_output_tokens` is what is left of the run's tokens.
     AskModel { call: CallId, step: u64, attempt: u32, max_output_tokens: u64 },
     /// Settled by `Planned` or `PlanRefused`.
-    Plan { call: CallId },
+    Plan { call: CallId, attempt: u32 },
     /// Settled by `Answered`, or by a `Tick` at its expiry.
     AskPerson { permission: PermissionId, call: CallId, plan: Digest, expires_at: Time },
     /// Settled by `Executed`.
@@ -29,7 +29,7 @@ pub enum Effect {
 pub enum Key {
     OpenEnvironment(RunId),
     AskModel(CallId),
-    Plan(CallId),
+    Plan(CallId, u32),
     AskPerson(PermissionId),
     Execute(CallId, u32),
     Stop(CallId, u32),
@@ -42,7 +42,7 @@ impl Effect {
         match self {
             Self::OpenEnvironment { run } => Key::OpenEnvironment(*run),
             Self::AskModel { call, .. } => Key::AskModel(*call),
-            Self::Plan { call } => Key::Plan(*call),
+            Self::Plan { call, attempt } => Key::Plan(*call, *attempt),
             Self::AskPerson { permission, .. } => Key::AskPerson(*permission),
             Self::Execute(call) => Key::Execute(call.id, call.attempt),
             Self::Stop { call, attempt } => Key::Stop(*call, *attempt),

@@ -61,6 +61,18 @@ pub enum Fact {
         call: CallId,
         permission: PermissionId,
     },
+    /// What an earlier allow for the run covered is covered no more.
+    GrantRevoked {
+        permission: PermissionId,
+    },
+    /// The executor does not take the earlier allow that the attempt before this one rested on. It covers nothing any
+    /// more, and the call is planned anew.
+    GrantRefused {
+        call: CallId,
+        attempt: u32,
+        permission: PermissionId,
+        reason: Reason,
+    },
     /// The attempt before this one was lost.
     CallRetried {
         call: CallId,

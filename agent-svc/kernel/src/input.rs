@@ -41,6 +41,10 @@ pub enum Seen {
         permission: PermissionId,
         answer: Answer,
     },
+    /// An allow for the run was taken back.
+    Revoked {
+        permission: PermissionId,
+    },
     /// What became of an attempt to execute a call.
     Executed {
         call: CallId,
@@ -157,6 +161,10 @@ pub enum Report {
     Stopped,
     /// The executor would not run it, and would not the next time either. It did not run.
     Refused {
+        reason: Reason,
+    },
+    /// The executor does not take the approval that came along. It did not run, and with another approval it might.
+    Unadmitted {
         reason: Reason,
     },
     /// The attempt came to nothing that anyone can vouch for; trying again is allowed where it is harmless.

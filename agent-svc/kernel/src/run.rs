@@ -60,7 +60,8 @@ pub(crate) struct Turn {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Current {
     Next(CallId),
-    Planning(CallId),
+    /// In the attempt for which the plan is meant.
+    Planning(CallId, u32),
     Judged(Call),
     Asking(Asking),
     /// Only its end remains to be recorded.
@@ -73,7 +74,7 @@ pub(crate) enum Current {
 impl Current {
     pub(crate) fn id(&self) -> CallId {
         match self {
-            Self::Next(call) | Self::Planning(call) | Self::Decided(call, _) => *call,
+            Self::Next(call) | Self::Planning(call, _) | Self::Decided(call, _) => *call,
             Self::Judged(call) => call.id,
             Self::Asking(asking) => asking.call.id,
             Self::Executing(call) | Self::Stopping(call) | Self::Unknown(call) => call.id,
@@ -85,7 +86,7 @@ impl Current {
         match self {
             Self::Executing(_) | Self::Stopping(_) | Self::Unknown(_) => true,
             Self::Next(_)
-            | Self::Planning(_)
+            | Self::Planning(..)
             | Self::Judged(_)
             | Self::Asking(_)
             | Self::Decided(..) => false,
@@ -223,6 +224,11 @@ impl Run {
         self.account.left(self.now)
     }
 
+    /// The permissions whose allow for the run stands.
+    pub fn standing(&self) -> impl Iterator<Item = PermissionId> {
+        self.grants.values().copied()
+    }
+
     pub fn resolution(&self, permission: PermissionId) -> Option<&Resolution> {
         self.resolved.get(&permission)
     }
@@ -232,7 +238,7 @@ impl Current {
     fn due(&self) -> Option<Effect> {
         match self {
             Self::Next(_) | Self::Judged(_) | Self::Decided(..) => None,
-            Self::Planning(call) => Some(Effect::Plan { call: *call }),
+            Self::Planning(call, attempt) => Some(Effect::Plan { call: *call, attempt: *attempt }),
             Self::Asking(Asking { permission, call, expires_at }) => Some(Effect::AskPerson {
                 permission: *permission,
                 call: call.id,

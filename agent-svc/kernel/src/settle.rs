@@ -38,7 +38,7 @@ impl Run {
         };
         let end = match current {
             Current::Next(_) => CallEnd::Skipped { why: why.clone() },
-            Current::Planning(_) | Current::Judged(_) => CallEnd::Abandoned { why: why.clone() },
+            Current::Planning(..) | Current::Judged(_) => CallEnd::Abandoned { why: why.clone() },
             Current::Decided(_, end) => end.clone(),
             Current::Unknown(_) => CallEnd::Unknown,
             Current::Asking(asking) => {
@@ -65,7 +65,7 @@ impl Run {
                 Current::Decided(call, end) => {
                     Some(Fact::CallEnded { call: *call, end: end.clone() })
                 }
-                Current::Planning(_)
+                Current::Planning(..)
                 | Current::Asking(_)
                 | Current::Executing(_)
                 | Current::Stopping(_)

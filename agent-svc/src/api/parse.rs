@@ -1,6 +1,6 @@
 //! Messages to domain values. What is not understood is refused with the field's name; nothing is guessed.
 
-use event::id::{PermissionId, RunId, SessionId};
+use event::id::{PermissionId, ReceiptId, RunId, SessionId};
 use event::{Digest, Source};
 use kernel::Limits;
 use proto::agent::v1 as wire;
@@ -27,6 +27,10 @@ pub(super) fn session(text: &str) -> Result<SessionId, Refusal> {
 
 pub(super) fn permission(text: &str) -> Result<PermissionId, Refusal> {
     PermissionId::parse(text).map_err(|_| invalid("permission_id", "not a UUID"))
+}
+
+pub(super) fn receipt_id(text: &str) -> Result<ReceiptId, Refusal> {
+    ReceiptId::parse(text).map_err(|_| invalid("receipt_id", "not a UUID"))
 }
 
 pub(super) fn create(

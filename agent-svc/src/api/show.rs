@@ -7,11 +7,12 @@ use proto::common::v1 as common;
 use receipt::{OnDisconnect, Signed};
 
 use crate::answer::{Answered, Settled};
+use crate::grant::Taken;
 use crate::outcome::{Ending, Outcome, Usage};
 use crate::peers;
 use crate::permission::Standing;
 use crate::refusal::Refusal;
-use crate::store::{Error, Session, State};
+use crate::store::{Counted, Error, RunGrant, Session, State};
 
 pub(crate) fn outcome(outcome: &Outcome) -> wire::Outcome {
     let Outcome { run, ending, usage, steps, tool_calls } = outcome.clone();
@@ -80,6 +81,7 @@ pub(super) fn claimed(answered: Answered) -> wire::ClaimPermissionResponse {
     let result = match answered {
         Answered::Won { until } => Result::Won(wire::Won { lease_until_ms: until.0 }),
         Answered::Lost(standing) => Result::Lost(lost(standing)),
+        Answered::AlreadyCounted(so_far) => Result::AlreadyCounted(counted(so_far)),
     };
     wire::ClaimPermissionResponse { result: Some(result) }
 }
@@ -89,8 +91,38 @@ pub(super) fn settled(settled: Settled) -> wire::ResolvePermissionResponse {
     let result = match settled {
         Settled::Folded(through_seq) => Result::ThroughSeq(through_seq),
         Settled::Lost(standing) => Result::Lost(lost(standing)),
+        Settled::Counted(so_far) => Result::Counted(counted(so_far)),
     };
     wire::ResolvePermissionResponse { result: Some(result) }
+}
+
+fn counted(Counted { have, need }: Counted) -> wire::Counted {
+    wire::Counted { have, need }
+}
+
+pub(super) fn grants(grants: Vec<RunGrant>) -> wire::ListGrantsResponse {
+    let shown = |grant| {
+        let RunGrant { receipt, run, action, subject, by, at, expires_at, uses } = grant;
+        wire::RunGrant {
+            receipt_id: receipt.to_string(),
+            run_id: run.to_string(),
+            action,
+            subject,
+            by,
+            at_ms: at.0,
+            expires_at_ms: expires_at.0,
+            uses,
+        }
+    };
+    wire::ListGrantsResponse { grants: grants.into_iter().map(shown).collect() }
+}
+
+pub(super) fn taken(taken: Taken) -> wire::RevokeGrantResponse {
+    match taken {
+        Taken::Nothing => wire::RevokeGrantResponse { revoked: false, pending: false },
+        Taken::Back => wire::RevokeGrantResponse { revoked: true, pending: false },
+        Taken::Here => wire::RevokeGrantResponse { revoked: true, pending: true },
+    }
 }
 
 /// Who was first, and what they said.

@@ -1,7 +1,7 @@
 //! sandbox-svc: environments, plans and executions of workspace tools.
 
 use event::Digest;
-use event::id::{CallId, RunId};
+use event::id::{CallId, ReceiptId, RunId};
 use proto::common::v1::Tool;
 use proto::sandbox::v1 as sandbox;
 use proto::sandbox::v1::sandbox_service_client::SandboxServiceClient;
@@ -113,6 +113,22 @@ impl Sandbox {
             patch_digest: patch.to_string(),
         };
         Ok(self.0.clone().get_patch(deadline::request(request, LONG)).await?.into_inner())
+    }
+
+    /// Returns once it is kept there for good.
+    pub(crate) async fn revoke(
+        &self,
+        by: Owner,
+        run: RunId,
+        receipt: ReceiptId,
+    ) -> Result<(), Fault> {
+        let request = sandbox::RevokeReceiptRequest {
+            owner: Some(owner(by)),
+            run_id: run.to_string(),
+            receipt_id: receipt.to_string(),
+        };
+        self.0.clone().revoke_receipt(deadline::request(request, SHORT)).await?;
+        Ok(())
     }
 
     pub(crate) async fn cancel(&self, by: Owner, id: CallId) -> Result<(), Fault> {

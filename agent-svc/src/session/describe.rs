@@ -3,7 +3,7 @@
 mod call;
 mod permission;
 
-use event::id::{CallId, EventId};
+use event::id::{CallId, EventId, ReceiptId};
 use event::{
     Actor, ActorKind, AgentStarted, AgentStatus, AgentStopped, BudgetMetric, BudgetWarning, Data,
     Event, Executor, Failure, FinishReason, ModelRequest, ModelResponse, SealError, TaskPhase,
@@ -27,6 +27,8 @@ pub(crate) struct Scene<'a> {
     pub(crate) work: &'a Work,
     pub(crate) offers: Option<&'a Offers>,
     pub(crate) content: &'a Content,
+    /// What stands for an allow for the run that the step uses.
+    pub(crate) standing: Option<ReceiptId>,
     pub(crate) at: OffsetDateTime,
 }
 
@@ -151,7 +153,16 @@ impl Draft<'_> {
                 Ok(())
             }
             Fact::EnvironmentOpened => self.environment_opened(),
-            Fact::GrantUsed { .. } | Fact::Halted { .. } => Ok(()),
+            Fact::GrantUsed { permission, .. } => {
+                self.change(Change::Used(ids::permission(*permission)));
+                Ok(())
+            }
+            Fact::GrantRefused { call, permission, .. } => {
+                self.change(Change::Retried(ids::call(*call)));
+                self.change(Change::Dropped(ids::permission(*permission)));
+                Ok(())
+            }
+            Fact::GrantRevoked { .. } | Fact::Halted { .. } => Ok(()),
         }
     }
 

@@ -3,6 +3,7 @@
 
 mod absence;
 mod command;
+mod people;
 mod perform;
 mod step;
 
@@ -194,10 +195,12 @@ impl Driver {
 
     /// The row decides what the answer to an ask is; here the run learns of it.
     async fn fold_answers(&mut self) -> Result<(), Broken> {
+        self.forget_revoked().await?;
         let Some(ask) = self.work.as_ref().and_then(|work| work.ask.as_ref()) else {
             return Ok(());
         };
         let (session, id) = (self.session.owner.session, ask.id);
+        self.tell_counted(id).await?;
         let found = self.runtime.store.permission(session, id).await.map_err(Broken::Store)?;
         let Some(permission) = found.filter(|permission| permission.resolved_seq.is_none()) else {
             return Ok(());

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use event::id::{CallId, PermissionId, RunId};
+use event::id::{CallId, PermissionId, ReceiptId, RunId};
 use prost::Message as _;
 use proto::model::v1::Message;
 use receipt::Executor;
@@ -55,6 +55,15 @@ pub(crate) enum Change {
         entry: usize,
         how: How,
     },
+    /// The stream tells that this allow counts.
+    Counted {
+        receipt: ReceiptId,
+        entry: usize,
+    },
+    /// An allow for the run covers another call.
+    Used(PermissionId),
+    /// Its executor does not take an allow for the run, so it covers nothing any more.
+    Dropped(PermissionId),
     /// The stream tells that this attempt has begun.
     Announced {
         call: CallId,
@@ -204,6 +213,17 @@ async fn write(
         Change::Answered { permission, entry, how } => {
             return permission::fold(tx, *permission, seq(*entry), how, append.at).await;
         }
+        Change::Counted { receipt, entry } => {
+            return permission::told(tx, *receipt, seq(*entry)).await;
+        }
+        Change::Used(permission) => {
+            sqlx::query("UPDATE receipt SET uses = uses + 1 WHERE permission_id = ?1")
+                .bind(text(permission))
+        }
+        Change::Dropped(permission) => sqlx::query(
+            "UPDATE receipt SET standing = 'dropped' WHERE permission_id = ?1 AND standing = 'kept' AND scope = 'run'",
+        )
+        .bind(text(permission)),
         Change::Began { run } => sqlx::query(
             "INSERT INTO run (run_id, session_id, ordinal, started_at) \
              SELECT ?1, ?2, COALESCE(MAX(ordinal) + 1, 0), ?3 FROM run WHERE session_id = ?2",

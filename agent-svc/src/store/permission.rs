@@ -1,6 +1,7 @@
 //! Permission rows: written when a run asks, read by all, folded when the run knows the answer.
 
 mod answer;
+mod kept;
 
 use event::Source;
 use event::id::{CallId, PermissionId, RunId, SessionId};
@@ -14,6 +15,8 @@ use crate::clock::Millis;
 use crate::permission::{Ask, Permission, Standing};
 
 pub(crate) use answer::{Claimed, Resolved};
+pub(super) use kept::told;
+pub(crate) use kept::{Counted, NewReceipt, Tally, Untold};
 
 /// Where the answer that a run is told comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -109,16 +109,20 @@ mod owner;
 pub(crate) use opening::{NewSession, Opened};
 pub(in crate::store) use owner::take_seq;
 
+pub(in crate::store) fn owner(row: &Columns<'_>) -> Result<Owner, Error> {
+    Ok(Owner {
+        session: row.id("session_id", SessionId::parse)?,
+        node: Node(row.id("owner_node", uuid::Uuid::parse_str)?),
+        epoch: row.number("owner_epoch")?,
+    })
+}
+
 fn session(row: &SqliteRow) -> Result<Session, Error> {
     let row = Columns(row);
     let outcome: Option<&str> = row.get("outcome")?;
     let run: Option<&str> = row.get("run_id")?;
     Ok(Session {
-        owner: Owner {
-            session: row.id("session_id", SessionId::parse)?,
-            node: Node(row.id("owner_node", uuid::Uuid::parse_str)?),
-            epoch: row.number("owner_epoch")?,
-        },
+        owner: owner(&row)?,
         tenant: row.get("tenant")?,
         subject: row.get("subject")?,
         grant: row.get("grant_signed")?,

@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use event::id::{CallId, EventId, PermissionId, RunId, SessionId};
+use event::id::{CallId, EventId, PermissionId, ReceiptId, RunId, SessionId};
 use event::{Data, Digest, Event, SessionCreated, Source};
 use receipt::{Effect, EffectClass, Executor, Network, OnDisconnect, Plan, Scope, Version};
 use time::OffsetDateTime;
 
 use super::{
-    Append, Change, Claimed, Entry, Error, How, NewSession, Node, Opened, Owner, Resolved, State,
-    Store,
+    Append, Change, Claimed, Counted, Entry, Error, How, NewReceipt, NewSession, Node, Opened,
+    Owner, Resolved, State, Store, Tally, Untold,
 };
 use crate::clock::Millis;
 use crate::permission::{Ask, Standing};
@@ -245,8 +245,10 @@ async fn a_receipt_counts_for_the_holder_in_time_and_the_first_one_stays() {
     let store = open(&dir).await;
     let (owner, run, id) = asking(&store).await;
     let key = (owner.session, id);
-    let resolve =
-        |by, scope, receipt: &'static [u8], now| store.resolve(key, by, scope, receipt, now);
+    let resolve = |by, scope, body: &'static [u8], now| {
+        let new = NewReceipt { id: ReceiptId::new(), scope, body, expires_at: at(3600) };
+        store.resolve(key, by, new, move |_: &[Vec<u8>]| Ok(enough(scope, 1)), now)
+    };
     assert_eq!(resolve("alice", Scope::Once, b"1", NOW).await.unwrap(), Resolved::NotClaimed);
     store.claim_allow(key, "alice", Scope::Once, Some("fine"), (NOW, at(30))).await.unwrap();
     for (by, scope, now) in
@@ -268,6 +270,70 @@ async fn a_receipt_counts_for_the_holder_in_time_and_the_first_one_stays() {
     let found = store.permission(owner.session, id).await.unwrap().unwrap();
     assert_eq!((found.standing, found.resolved_seq), (kept, Some(2)));
     assert_eq!(store.unfolded(run).await.unwrap(), None);
+}
+
+fn enough(scope: Scope, need: u32) -> Tally {
+    Tally::Enough { scope, counted: Counted { have: need, need } }
+}
+
+#[tokio::test]
+async fn an_allow_that_is_not_enough_opens_the_ask_to_others_and_outlives_the_process() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(&dir).await;
+    let (owner, run, id) = asking(&store).await;
+    let key = (owner.session, id);
+    let one = Counted { have: 1, need: 2 };
+    let receipt = ReceiptId::new();
+    let new = |body, expires_at| NewReceipt { id: receipt, scope: Scope::Once, body, expires_at };
+    store.claim_allow(key, "alice", Scope::Once, Some("fine"), (NOW, at(30))).await.unwrap();
+    let first = |bodies: &[Vec<u8>]| {
+        assert_eq!(bodies, [b"1".to_vec()]);
+        Ok(Tally::Short(one))
+    };
+    let kept = store.resolve(key, "alice", new(b"1", at(60)), first, NOW).await.unwrap();
+    assert_eq!(kept, Resolved::Counted(one));
+    drop(store);
+
+    let store = open(&dir).await;
+    let found = store.unfolded(run).await.unwrap().unwrap();
+    assert_eq!((found.ask.id, found.standing), (id, Standing::Open));
+    let untold = Untold { receipt, by: "alice".to_owned(), counted: one };
+    assert_eq!(store.untold(id).await.unwrap(), [untold]);
+    // The same person again, by claim or by receipt, is not a second one.
+    let again = store.claim_allow(key, "alice", Scope::Once, None, (at(1), at(31))).await.unwrap();
+    assert_eq!(again, Claimed::Counted(one));
+    let never = |_: &[Vec<u8>]| panic!("nothing to count");
+    let again = store.resolve(key, "alice", new(b"1", at(60)), never, at(1)).await.unwrap();
+    assert_eq!(again, Resolved::Counted(one));
+    let claimed = store.claim_allow(key, "bob", Scope::Once, None, (at(2), at(32))).await.unwrap();
+    assert_eq!(claimed, Claimed::Won { until: at(32) });
+    let second = NewReceipt { id: ReceiptId::new(), ..new(b"2", at(60)) };
+    let both = |bodies: &[Vec<u8>]| {
+        assert_eq!(bodies, [b"1".to_vec(), b"2".to_vec()]);
+        Ok(enough(Scope::Once, 2))
+    };
+    let settled = store.resolve(key, "bob", second, both, at(3)).await.unwrap();
+    assert_eq!(settled, Resolved::Allowed);
+    assert_eq!(store.receipts(id).await.unwrap(), [b"1".to_vec(), b"2".to_vec()]);
+}
+
+#[tokio::test]
+async fn an_allow_that_has_run_out_counts_no_more_and_may_be_given_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(&dir).await;
+    let (owner, _, id) = asking(&store).await;
+    let key = (owner.session, id);
+    for (now, lease, expires_at) in [(NOW, at(30), at(40)), (at(40), at(70), at(80))] {
+        let claimed = store.claim_allow(key, "alice", Scope::Once, None, (now, lease)).await;
+        assert_eq!(claimed.unwrap(), Claimed::Won { until: lease });
+        let id = ReceiptId::new();
+        let new = NewReceipt { id, scope: Scope::Once, body: b"1", expires_at };
+        let short = |bodies: &[Vec<u8>]| {
+            assert_eq!(bodies.len(), 1);
+            Ok(Tally::Short(Counted { have: 1, need: 2 }))
+        };
+        store.resolve(key, "alice", new, short, now).await.unwrap();
+    }
 }
 
 #[tokio::test]

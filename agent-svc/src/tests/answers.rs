@@ -255,7 +255,7 @@ async fn a_receipt_allows_exactly_what_was_asked() {
     assert_eq!(alice.resolve(&ask, &again).await, Ok(reader_seq(&mut reader).await));
     reader.rest().await;
     let kept = mesh.sandbox.with(|state| {
-        state.executions.values().map(|known| known.receipt.clone().unwrap()).collect::<Vec<_>>()
+        state.executions.values().flat_map(|known| known.receipts.clone()).collect::<Vec<_>>()
     });
     assert_eq!(kept, [alice.signer.sign(&right).unwrap()]);
 }
@@ -304,7 +304,7 @@ async fn an_allow_for_the_run_covers_the_same_action_and_no_other() {
     assert_eq!(mesh.sandbox.runs(), [1, 1]);
     assert_ne!(second.plan.action_digest(), first.plan.action_digest());
     let receipts = mesh.sandbox.with(|state| {
-        state.executions.values().map(|known| known.receipt.clone()).collect::<Vec<_>>()
+        state.executions.values().map(|known| known.receipts.clone()).collect::<Vec<_>>()
     });
     assert_eq!(receipts[0], receipts[1], "the earlier receipt goes along");
     assert_eq!(alice.claim(&second, Choice::Deny).await, Ok(Claimed::Won));

@@ -213,7 +213,7 @@ impl Person {
                 by: lost.by,
                 settled: lost.settled,
             },
-            Result::AlreadyCounted(counted) => panic!("{counted:?}"),
+            Result::AlreadyCounted(wire::Counted { have, need }) => Claimed::Counted { have, need },
         })
     }
 
@@ -230,7 +230,7 @@ impl Person {
             action: ask.plan.action_digest().unwrap(),
             scope,
             subject: self.subject.clone(),
-            roles: [Role::Operator].into(),
+            roles: self.roles.iter().copied().collect(),
             approval: None,
             audience: ask.plan.executor,
             iat,
@@ -248,6 +248,39 @@ impl Person {
             wire::resolve_permission_response::Result::ThroughSeq(seq) => Ok(seq),
             other => panic!("{other:?}"),
         }
+    }
+
+    /// A receipt that is one of several.
+    pub(crate) async fn count(&self, ask: &Ask, receipt: &Receipt) -> (u32, u32) {
+        let receipt = self.signer.sign(receipt).unwrap();
+        match self.settle(ask, &receipt).await.unwrap() {
+            wire::resolve_permission_response::Result::Counted(counted) => {
+                (counted.have, counted.need)
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub(crate) async fn grants(&self, session: SessionId) -> Vec<wire::RunGrant> {
+        let request = wire::ListGrantsRequest { session_id: session.to_string() };
+        let request = self.about(request, "ListGrants", session);
+        let listed = within("grants", self.client.clone().list_grants(request)).await.unwrap();
+        listed.into_inner().grants
+    }
+
+    /// Whether it was taken back, and whether its executor does not know yet.
+    pub(crate) async fn revoke(
+        &self,
+        session: SessionId,
+        receipt: ReceiptId,
+    ) -> Result<(bool, bool), Fault> {
+        let request = wire::RevokeGrantRequest {
+            session_id: session.to_string(),
+            receipt_id: receipt.to_string(),
+        };
+        let request = self.about(request, "RevokeGrant", session);
+        let taken = within("revoke", self.client.clone().revoke_grant(request)).await?.into_inner();
+        Ok((taken.revoked, taken.pending))
     }
 
     /// A receipt that comes too late.
@@ -337,6 +370,7 @@ pub(crate) enum Choice {
 pub(crate) enum Claimed {
     Won,
     Lost { decision: wire::Decision, source: wire::DenySource, by: String, settled: bool },
+    Counted { have: u32, need: u32 },
 }
 
 /// What a person is shown.

@@ -73,7 +73,7 @@ async fn an_ask_is_planned_asked_answered_run_and_told_in_order() {
         ]
     );
     let receipts: Vec<_> = mesh.sandbox.with(|state| {
-        state.executions.values().map(|execution| execution.receipt.is_some()).collect()
+        state.executions.values().map(|execution| !execution.receipts.is_empty()).collect()
     });
     assert_eq!((mesh.sandbox.runs(), receipts), (vec![1], vec![true]));
     assert_eq!((outcome.steps, outcome.tool_calls), (2, 1));

@@ -106,6 +106,12 @@ pub(crate) struct State {
     pub(crate) patch: Vec<wire::get_patch_response::Part>,
     pub(crate) patch_refused: Option<(Code, &'static str)>,
     pub(crate) patches_asked: Vec<wire::GetPatchRequest>,
+    /// Ids of receipts, as often as it was told.
+    pub(crate) revoked: Vec<String>,
+    /// It cannot be told.
+    pub(crate) deaf: bool,
+    /// The next execution that rests on a receipt is refused so.
+    pub(crate) unadmitted: Option<&'static str>,
 }
 
 impl std::fmt::Debug for State {
@@ -128,7 +134,7 @@ pub(crate) struct Execution {
     /// How often its effect happened.
     pub(crate) runs: u32,
     pub(crate) attempt: u32,
-    pub(crate) receipt: Option<Signed>,
+    pub(crate) receipts: Vec<Signed>,
     progress: watch::Sender<Progress>,
     stop: watch::Sender<bool>,
 }
@@ -173,6 +179,9 @@ impl Sandbox {
             patch: Vec::new(),
             patch_refused: None,
             patches_asked: Vec::new(),
+            revoked: Vec::new(),
+            deaf: false,
+            unadmitted: None,
         };
         Self {
             state: Arc::new(Mutex::new(state)),
@@ -207,7 +216,7 @@ impl Sandbox {
         });
     }
 
-    fn run(&self, call: &common::Call, receipt: Option<Signed>, is_container: bool) -> Execution {
+    fn run(&self, call: &common::Call, receipts: Vec<Signed>, is_container: bool) -> Execution {
         let (progress, _) = watch::channel(Progress::default());
         let (stop, mut stopped) = watch::channel(false);
         let ids = (RunId::parse(&call.run_id).unwrap(), CallId::parse(&call.call_id).unwrap());
@@ -229,7 +238,7 @@ impl Sandbox {
                     .get_or_insert_with(|| finished(ids, attempt, canceled, is_container));
             });
         });
-        Execution { runs: 1, attempt, receipt, progress, stop }
+        Execution { runs: 1, attempt, receipts, progress, stop }
     }
 }
 
@@ -326,8 +335,13 @@ impl SandboxService for Sandbox {
     ) -> Result<Response<Self::ExecuteStream>, Status> {
         let request = request.into_inner();
         self.fences.check(request.owner.as_ref().unwrap())?;
-        if self.with(|state| state.expired) {
-            let refused = common::Refused { reason: "GRANT_EXPIRED".into(), detail: String::new() };
+        let refusal = self.with(|state| match request.receipts.is_empty() {
+            _ if state.expired => Some("GRANT_EXPIRED"),
+            true => None,
+            false => state.unadmitted.take(),
+        });
+        if let Some(reason) = refusal {
+            let refused = common::Refused { reason: reason.into(), detail: String::new() };
             let finished = wire::Finished {
                 outcome: Some(wire::finished::Outcome::Refused(refused)),
                 ..wire::Finished::default()
@@ -338,13 +352,13 @@ impl SandboxService for Sandbox {
             return Ok(Response::new(ReceiverStream::new(receiver)));
         }
         let call = request.call.unwrap();
-        let receipt = request.receipts.first().map(|bytes| Signed::parse(bytes).unwrap());
+        let receipts = request.receipts.iter().map(|bytes| Signed::parse(bytes).unwrap()).collect();
         let is_container = request.tool != "import_patch";
         let known = self.with(|state| state.executions.get(&call.call_id).cloned());
         let execution = match known {
             Some(known) if known.attempt >= call.attempt => known,
             before => {
-                let mut new = self.run(&call, receipt, is_container);
+                let mut new = self.run(&call, receipts, is_container);
                 new.runs += before.map_or(0, |before| before.runs);
                 self.with(|state| state.executions.insert(call.call_id.clone(), new.clone()));
                 new
@@ -438,9 +452,17 @@ impl SandboxService for Sandbox {
 
     async fn revoke_receipt(
         &self,
-        _: Request<wire::RevokeReceiptRequest>,
+        request: Request<wire::RevokeReceiptRequest>,
     ) -> Result<Response<wire::RevokeReceiptResponse>, Status> {
-        Err(Status::unimplemented("nobody revokes yet"))
+        let request = request.into_inner();
+        self.fences.check(request.owner.as_ref().unwrap())?;
+        self.with(|state| match state.deaf {
+            true => Err(to_status(&Says(Code::Unavailable, "STOPPING"))),
+            false => {
+                state.revoked.push(request.receipt_id);
+                Ok(Response::new(wire::RevokeReceiptResponse {}))
+            }
+        })
     }
 
     async fn cancel(

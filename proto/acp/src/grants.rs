@@ -57,6 +57,9 @@ pub struct RunGrant {
 pub struct GrantRevokeAnswer {
     /// False when it stood no more.
     pub revoked: bool,
+    /// Its executor cannot be told now; it is told again until it knows. Nothing rests on it here any more.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub pending: bool,
 }
 
 fn grants<'de, D: Deserializer<'de>>(source: D) -> Result<Vec<RunGrant>, D::Error> {

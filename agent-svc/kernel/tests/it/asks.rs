@@ -2,8 +2,8 @@
 
 use kernel::{
     Answer, Approved, Basis, Call, CallEnd, CallId, DenySource, Effect, EffectClass, Fact, Halt,
-    Key, No, Outcome, PermissionId, Rejected, Report, Resolution, Run, Scope, Seen, Status, Time,
-    Verdict,
+    Key, No, Outcome, PermissionId, Reason, Rejected, Report, Resolution, Run, Scope, Seen, Status,
+    Time, Verdict,
 };
 
 use crate::world::{
@@ -224,13 +224,62 @@ fn an_allow_for_the_run_covers_the_same_action_and_no_other() {
         ]
     );
     let approved = executes(&world.run).expect("the call is due");
-    assert_eq!(approved.basis(), Basis::Permission(PermissionId(4)));
+    assert_eq!(approved.basis(), Basis::Grant(PermissionId(4)));
+    assert_eq!(world.run.standing().collect::<Vec<_>>(), [PermissionId(4)]);
 
     let other = CallId(0xc3);
     world.sees(executed(SECOND, 1, Report::Succeeded));
     world.sees(replied(8, 10, &[other]));
     world.sees(planned(plan(other, 2, EffectClass::Staged), other, Verdict::Ask));
     assert_eq!(world.due()[0].key(), Key::AskPerson(PermissionId(10)));
+}
+
+#[test]
+fn an_allow_for_the_run_that_was_taken_back_covers_nothing() {
+    let mut world = asking();
+    world.sees(allowed(4, Scope::Run, Time(1_000)));
+    world.sees(executed(CALL, 1, Report::Succeeded));
+    let (revoked, unknown) = (PermissionId(4), PermissionId(0xdead));
+    assert_eq!(world.sees(Seen::Revoked { permission: unknown }), []);
+    let facts = world.sees(Seen::Revoked { permission: revoked });
+    assert_eq!(facts, [Fact::GrantRevoked { permission: revoked }]);
+    assert_eq!(world.sees(Seen::Revoked { permission: revoked }), [], "once");
+    assert_eq!(world.run.standing().next(), None);
+    world.sees(planned(staged(SECOND), SECOND, Verdict::Ask));
+    assert_eq!(world.due()[0].key(), Key::AskPerson(PermissionId(world.inputs)));
+}
+
+#[test]
+fn a_call_whose_allow_for_the_run_the_executor_does_not_take_is_planned_and_asked_about_anew() {
+    let mut world = asking();
+    world.sees(allowed(4, Scope::Run, Time(1_000)));
+    world.sees(executed(CALL, 1, Report::Succeeded));
+    world.sees(planned(staged(SECOND), SECOND, Verdict::Ask));
+    let reason = Reason::of("RECEIPT_EXPIRED");
+    let unadmitted = || Report::Unadmitted { reason: Reason::of("RECEIPT_EXPIRED") };
+    assert_eq!(
+        world.sees(executed(SECOND, 1, unadmitted())),
+        [Fact::GrantRefused { call: SECOND, attempt: 2, permission: PermissionId(4), reason }]
+    );
+    assert_eq!(world.due()[0].key(), Key::Plan(SECOND, 2));
+    world.sees(planned(staged(SECOND), SECOND, Verdict::Ask));
+    let asked = world.inputs;
+    assert_eq!(world.due()[0].key(), Key::AskPerson(PermissionId(asked)));
+    world.sees(allowed(asked, Scope::Run, Time(1_000)));
+    assert_eq!(world.due()[0].key(), Key::Execute(SECOND, 2));
+    // It was asked about this very call now, so there is nothing to ask anew.
+    let facts = world.sees(executed(SECOND, 2, unadmitted()));
+    let end = CallEnd::Refused { reason: Reason::of("RECEIPT_EXPIRED") };
+    assert_eq!(facts[0], Fact::CallEnded { call: SECOND, end });
+}
+
+#[test]
+fn what_a_rule_allows_is_not_asked_about_because_the_executor_refuses_it() {
+    let mut world = World::calling(&[CALL]);
+    world.sees(planned(staged(CALL), CALL, Verdict::Allow));
+    let reason = Reason::of("RECEIPT_REQUIRED");
+    let facts = world.sees(executed(CALL, 1, Report::Unadmitted { reason: reason.clone() }));
+    assert_eq!(facts[0], Fact::CallEnded { call: CALL, end: CallEnd::Refused { reason } });
 }
 
 #[test]

@@ -34,7 +34,7 @@ fn the_calls_of_a_turn_go_one_after_another_in_the_models_order() {
             Fact::CallStarted { call: CALL },
         ]
     );
-    assert_eq!(world.due(), [Effect::Plan { call: CALL }]);
+    assert_eq!(world.due(), [Effect::Plan { call: CALL, attempt: 1 }]);
     assert_eq!(
         world.refuses(planned(staged(SECOND), SECOND, Verdict::Allow)),
         Rejected::NotOutstanding
@@ -217,7 +217,7 @@ fn a_turn_of_too_many_calls_or_of_none_ends_the_run_before_any_call() {
     }
     let mut world = World::thinking(prompt());
     world.sees(replied(2, 10, &many[..MAX_CALLS_PER_TURN]));
-    assert_eq!(world.due(), [Effect::Plan { call: many[0] }]);
+    assert_eq!(world.due(), [Effect::Plan { call: many[0], attempt: 1 }]);
 }
 
 #[test]

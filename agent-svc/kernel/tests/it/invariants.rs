@@ -108,7 +108,14 @@ fn approved(recorded: &[&Fact], call: &Approved<Call>) -> bool {
         Basis::Permission(permission) => {
             judged(Verdict::Ask)
                 && match allowed(recorded, permission) {
-                    Some((asked, _)) if asked == call.id => true,
+                    Some((asked, _)) => asked == call.id,
+                    None => false,
+                }
+        }
+        Basis::Grant(permission) => {
+            judged(Verdict::Ask)
+                && stood(recorded, permission, call.id)
+                && match allowed(recorded, permission) {
                     Some((asked, Scope::Run)) => {
                         call.plan.scopes.contains(&Scope::Run)
                             && action(recorded, asked) == Some(call.plan.action)
@@ -117,6 +124,21 @@ fn approved(recorded: &[&Fact], call: &Approved<Call>) -> bool {
                 }
         }
     }
+}
+
+/// Whether the allow for the run had not been taken back when it was last used for this call.
+fn stood(recorded: &[&Fact], wanted: PermissionId, by: CallId) -> bool {
+    let used = recorded.iter().rposition(|fact| {
+        matches!(fact, Fact::GrantUsed { call, permission } if (*call, *permission) == (by, wanted))
+    });
+    used.is_some_and(|used| {
+        recorded[..used].iter().all(|fact| match fact {
+            Fact::GrantRevoked { permission } | Fact::GrantRefused { permission, .. } => {
+                *permission != wanted
+            }
+            _ => true,
+        })
+    })
 }
 
 /// The call that a permission was asked for, and how far a person allowed it.

@@ -71,7 +71,7 @@ impl World {
             }
             Some(Effect::OpenEnvironment { .. }) => Seen::EnvironmentOpened,
             Some(Effect::AskModel { call, .. }) => self.model_end(call, which),
-            Some(Effect::Plan { call }) => judge(call, which),
+            Some(Effect::Plan { call, .. }) => judge(call, which),
             Some(Effect::AskPerson { permission, expires_at, .. }) => {
                 answer(permission, expires_at, which)
             }
@@ -113,7 +113,7 @@ impl World {
             _ => None,
         });
         let call = call.unwrap_or(CallId(0xdead));
-        match which % 9 {
+        match which % 10 {
             0 => Seen::Prompted(prompt()),
             1 => Seen::EnvironmentOpened,
             2 => replied(call.0, 1, &[CallId(0xbeef)]),
@@ -122,6 +122,7 @@ impl World {
             5 => executed(call, u32::from(which) % 3 + 1, report(which / 9)),
             6 => Seen::OperatorDecided { call, by: subject(), choice: choice(which / 9) },
             7 => Seen::EnvironmentClosed,
+            8 => Seen::Revoked { permission: permission.unwrap_or(PermissionId(0xdead)) },
             _ => Seen::Tick,
         }
     }
@@ -172,7 +173,8 @@ fn report(which: u8) -> Report {
         0..3 => Report::Succeeded,
         3 => Report::Failed,
         4 => Report::Stopped,
-        5 => Report::Refused { reason: Reason::of("HOST_CHANGED") },
+        5 if which >= 128 => Report::Refused { reason: Reason::of("HOST_CHANGED") },
+        5 => Report::Unadmitted { reason: Reason::of("RECEIPT_REVOKED") },
         6 => Report::Lost { ran: Ran::No, reason: GONE },
         _ => Report::Lost { ran: Ran::Maybe, reason: GONE },
     }
@@ -214,7 +216,10 @@ impl Executor {
             return report.clone();
         }
         let report = report(which);
-        let changes = !matches!(report, Report::Refused { .. } | Report::Lost { ran: Ran::No, .. });
+        let changes = !matches!(
+            report,
+            Report::Refused { .. } | Report::Unadmitted { .. } | Report::Lost { ran: Ran::No, .. }
+        );
         if changes && call.plan.class == EffectClass::Irreversible {
             *self.changed.entry(call.id).or_default() += 1;
         }

@@ -57,12 +57,24 @@ fn states() -> Vec<(&'static str, World)> {
         ("Planning", planning.clone()),
         ("Asking", asking),
         ("Executing what can be done again", executing),
+        ("Executing under an allow for the run", granted()),
         ("Executing what cannot be taken back", irreversible),
         ("Stopping", stopping),
         ("Needing an operator", unknown),
         ("Closing", closing),
         ("Over", over),
     ]
+}
+
+/// *First* rests on what was allowed for the run when a call before it, of the same action, was asked about.
+fn granted() -> World {
+    let before = CallId(0xc0);
+    let mut world = World::calling(&[before, FIRST, SECOND]);
+    world.sees(planned(plan(before, 1, EffectClass::Staged), before, Verdict::Ask));
+    world.sees(allowed(4, Scope::Run, Time(0)));
+    world.sees(executed(before, 1, Report::Succeeded));
+    world.sees(planned(plan(FIRST, 1, EffectClass::Staged), FIRST, Verdict::Ask));
+    world
 }
 
 fn inputs() -> Vec<(&'static str, Seen)> {
@@ -98,6 +110,7 @@ fn inputs() -> Vec<(&'static str, Seen)> {
         ("Executed Failed", executed(FIRST, 1, Report::Failed)),
         ("Executed Stopped", executed(FIRST, 1, Report::Stopped)),
         ("Executed Refused", executed(FIRST, 1, Report::Refused { reason: reason() })),
+        ("Executed Unadmitted", executed(FIRST, 1, Report::Unadmitted { reason: reason() })),
         (
             "Executed Lost, did not run",
             executed(FIRST, 1, Report::Lost { ran: Ran::No, reason: GONE }),
@@ -108,6 +121,7 @@ fn inputs() -> Vec<(&'static str, Seen)> {
         ("OperatorDecided MarkFailed", operator(Choice::MarkFailed)),
         ("OperatorDecided RunAgain", operator(Choice::RunAgain)),
         ("OperatorDecided Abort", operator(Choice::Abort)),
+        ("Revoked", Seen::Revoked { permission: PermissionId(4) }),
         ("Canceled", Seen::Canceled { by: subject() }),
         ("Disconnected", Seen::Disconnected),
         ("SessionEnded", Seen::SessionEnded),
@@ -182,7 +196,8 @@ fn outstanding(world: &World) -> String {
             Effect::AskModel { step, attempt, .. } => {
                 format!("AskModel step {step} attempt {attempt}")
             }
-            Effect::Plan { call } => format!("Plan {}", which(call)),
+            Effect::Plan { call, attempt: 1 } => format!("Plan {}", which(call)),
+            Effect::Plan { call, attempt } => format!("Plan {} attempt {attempt}", which(call)),
             Effect::AskPerson { call, .. } => format!("AskPerson {}", which(call)),
             Effect::Execute(call) => format!("Execute {} attempt {}", which(call.id), call.attempt),
             Effect::Stop { call, attempt } => format!("Stop {} attempt {attempt}", which(call)),
@@ -218,6 +233,10 @@ fn fact(fact: &Fact) -> String {
             format!("PermissionResolved denied {}", source.as_str())
         }
         Fact::GrantUsed { call, .. } => format!("GrantUsed {}", which(*call)),
+        Fact::GrantRevoked { .. } => "GrantRevoked".to_owned(),
+        Fact::GrantRefused { call, attempt, .. } => {
+            format!("GrantRefused {} attempt {attempt}", which(*call))
+        }
         Fact::CallRetried { call, attempt, .. } => {
             format!("CallRetried {} attempt {attempt}", which(*call))
         }

@@ -31,7 +31,7 @@ impl Draft<'_> {
                 justification: part.justification.clone(),
                 matching: part.matching.clone(),
                 manifest_digest: Some(planned.plan.manifest),
-                receipt_id: None,
+                receipt_id: self.scene.standing.filter(|_| part.effect == Effect::Ask),
             };
             self.event(actor(ActorKind::Kernel), decision)?;
         }

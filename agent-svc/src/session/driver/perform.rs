@@ -87,13 +87,13 @@ impl Driver {
                 };
                 self.errands.spawn(model::ask(errand, ids::call(call), turn, known))
             }
-            Effect::Plan { call } => {
+            Effect::Plan { call, attempt } => {
                 let entry = entry(work, call)?;
                 let expected = plan::Expected {
                     session: self.session.owner.session,
                     manifest: self.session.policy_rev,
                 };
-                self.errands.spawn(plan::plan(errand, ids::call(call), entry, expected))
+                self.errands.spawn(plan::plan(errand, (ids::call(call), attempt), entry, expected))
             }
             Effect::Execute(call) => {
                 let entry = entry(work, call.id)?;

@@ -56,7 +56,8 @@ impl Driver {
             Fence::Up(offers) => Some(offers),
             Fence::Raising(_) | Fence::Lapsed { .. } | Fence::Refused(_) => None,
         };
-        let scene = Scene { session: &self.session, work, offers, content, at };
+        let standing = self.standing(&events).await?;
+        let scene = Scene { session: &self.session, work, offers, content, standing, at };
         let mut append = describe::describe(&scene, &events, &after).map_err(Broken::Seal)?;
         append.records = events
             .iter()

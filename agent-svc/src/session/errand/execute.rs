@@ -12,7 +12,6 @@ use transport::{CancellationToken, Chain};
 
 use super::{Errand, Pause};
 use crate::ids;
-use crate::permission::Standing;
 use crate::session::content::Content;
 use crate::work::Call;
 
@@ -44,7 +43,9 @@ impl Order {
             plan: call.plan.digest.0.into(),
             permission: match call.basis() {
                 Basis::Policy => None,
-                Basis::Permission(permission) => Some(ids::permission(permission)),
+                Basis::Permission(permission) | Basis::Grant(permission) => {
+                    Some(ids::permission(permission))
+                }
             },
             entry,
             stop,
@@ -57,7 +58,7 @@ pub(in crate::session) async fn execute(errand: Errand, order: Order, known: boo
     let receipts = match receipts(&errand, &order).await {
         Ok(receipts) => receipts,
         Err(NoReceipt) => {
-            let report = Report::Refused { reason: Reason::of("RECEIPT_REQUIRED") };
+            let report = Report::Unadmitted { reason: Reason::of("RECEIPT_REQUIRED") };
             let detail = Content::Detail("the receipt of its approval cannot be read".to_owned());
             return done(errand, &order, report, detail).await;
         }
@@ -91,22 +92,27 @@ async fn receipts(errand: &Errand, order: &Order) -> Result<Vec<Vec<u8>>, NoRece
     let Some(permission) = order.permission else { return Ok(Vec::new()) };
     let mut pause = Pause::new();
     loop {
-        match errand.runtime.store.permission(errand.owner.session, permission).await {
-            Ok(Some(found)) => {
-                let Standing::Allowed { receipt, .. } = found.standing else {
-                    return Err(NoReceipt);
-                };
-                return match Signed::parse(&receipt) {
-                    Ok(_) => Ok(vec![receipt]),
-                    Err(_) => Err(NoReceipt),
-                };
+        match errand.runtime.store.receipts(permission).await {
+            Ok(found) if found.is_empty() => return Err(NoReceipt),
+            Ok(found) => {
+                let readable = found.iter().all(|receipt| Signed::parse(receipt).is_ok());
+                return if readable { Ok(found) } else { Err(NoReceipt) };
             }
-            Ok(None) => return Err(NoReceipt),
             Err(cause) => {
-                warn!(run = %errand.run, error = %Chain(&cause), "receipt cannot be read yet");
+                warn!(run = %errand.run, error = %Chain(&cause), "receipts cannot be read yet");
                 pause.wait().await;
             }
         }
+    }
+}
+
+/// What an executor's refusal means. Where it is about what people allowed, or about a world that has changed since, they
+/// can be asked anew.
+fn refused(reason: &str) -> Report {
+    let about_people = reason.starts_with("RECEIPT_") || reason.starts_with("APPROVAL_");
+    match about_people || reason == "PLAN_STALE" {
+        true => Report::Unadmitted { reason: super::parsed(reason) },
+        false => Report::Refused { reason: super::parsed(reason) },
     }
 }
 

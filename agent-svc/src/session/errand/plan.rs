@@ -26,11 +26,11 @@ enum Answer {
 
 pub(in crate::session) async fn plan(
     errand: Errand,
-    call: CallId,
+    (call, attempt): (CallId, u32),
     entry: Call,
     expected: Expected,
 ) {
-    let (seen, content) = match asked(&errand, call, &entry).await {
+    let (seen, content) = match asked(&errand, (call, attempt), &entry).await {
         Some(Answer::Planned { plan, result }) => {
             match planned(&errand, call, &entry, &expected, plan, result) {
                 Ok(planned) => seen(call, planned),
@@ -49,7 +49,7 @@ fn refused(call: CallId, reason: &str, detail: &str) -> (Seen, Content) {
 }
 
 /// Nothing, when the errand was dropped.
-async fn asked(errand: &Errand, call: CallId, entry: &Call) -> Option<Answer> {
+async fn asked(errand: &Errand, call: (CallId, u32), entry: &Call) -> Option<Answer> {
     let no = |reason: &str, detail: &str| {
         Some(Answer::Refused { reason: reason.to_owned(), detail: detail.to_owned() })
     };
@@ -80,11 +80,11 @@ async fn asked(errand: &Errand, call: CallId, entry: &Call) -> Option<Answer> {
 async fn request(
     errand: &Errand,
     executor: Executor,
-    call: CallId,
+    (call, attempt): (CallId, u32),
     entry: &Call,
 ) -> Result<Answer, Fault> {
     let (peers, owner) = (&errand.runtime.peers, errand.owner);
-    let (target, arguments) = (errand.target(call, 1), entry.arguments.as_slice());
+    let (target, arguments) = (errand.target(call, attempt), entry.arguments.as_slice());
     let refused = |Refused { reason, detail }| Answer::Refused { reason, detail };
     let nothing = || Answer::Refused {
         reason: "PLAN_INVALID".to_owned(),

@@ -7,6 +7,7 @@ use sqlx::{Sqlite, Transaction};
 
 use super::super::row::text;
 use super::super::{Error, Store, commit, failed};
+use super::kept::{self, Counted, NewReceipt, Tally};
 use super::read;
 use crate::clock::Millis;
 use crate::permission::Standing;
@@ -17,6 +18,8 @@ pub(crate) enum Claimed {
         until: Millis,
     },
     Lost(Standing),
+    /// This person's allow counts already, and it takes others.
+    Counted(Counted),
     /// This session has no such permission.
     Unknown,
 }
@@ -25,6 +28,8 @@ pub(crate) enum Claimed {
 pub(crate) enum Resolved {
     /// This receipt settled it, or an earlier one of the same person for the same scope did.
     Allowed,
+    /// The receipt is kept, or one of the same person was, and the ask is open to others.
+    Counted(Counted),
     /// It was settled otherwise.
     Lost(Standing),
     /// No claim of this person waits for a receipt.
@@ -43,6 +48,9 @@ impl Store {
         (now, until): (Millis, Millis),
     ) -> Result<Claimed, Error> {
         let mut tx = self.begin().await?;
+        if let Some(counted) = kept::counted(&mut tx, (session, id), by, now).await? {
+            return Ok(Claimed::Counted(counted));
+        }
         let leased: Option<i64> = sqlx::query_scalar(
             "UPDATE permission SET standing = 'leased', decided_by = ?3, scope = ?4, note = ?5, \
              claimed_at = CASE WHEN expires_at > ?6 THEN ?6 ELSE claimed_at END, \
@@ -103,47 +111,83 @@ impl Store {
         Ok(claimed)
     }
 
-    /// Keeps the first receipt that the holder of the lease brings in time.
+    /// Keeps the receipt that the holder of the lease brings in time. `tally` says what all that were kept come to, this
+    /// one the last: enough settles the ask, and less opens it to others again.
     pub(crate) async fn resolve(
         &self,
         (session, id): (SessionId, PermissionId),
         by: &str,
-        scope: Scope,
-        receipt: &[u8],
+        new: NewReceipt<'_>,
+        tally: impl FnOnce(&[Vec<u8>]) -> Result<Tally, Error> + Send,
         now: Millis,
     ) -> Result<Resolved, Error> {
+        let key = (session, id);
         let mut tx = self.begin().await?;
-        let allowed = sqlx::query(
-            "UPDATE permission SET standing = 'allowed', receipt = ?5, leased_until = NULL \
-             WHERE permission_id = ?1 AND session_id = ?2 AND standing = 'leased' AND leased_until > ?6 \
-             AND decided_by = ?3 AND scope = ?4",
-        )
-        .bind(text(id))
-        .bind(text(session))
-        .bind(by)
-        .bind(scope.as_str())
-        .bind(receipt)
-        .bind(now.0)
-        .execute(&mut *tx)
-        .await
-        .map_err(failed("resolve a permission"))?;
-        let resolved = if allowed.rows_affected() == 1 {
-            Resolved::Allowed
-        } else {
-            match read(&mut tx, (session, id)).await?.map(|permission| permission.standing) {
-                None => Resolved::Unknown,
-                Some(Standing::Allowed { by: first, scope: held, .. })
-                    if first == by && held == scope =>
-                {
-                    Resolved::Allowed
+        let resolved = match read(&mut tx, key).await?.map(|permission| permission.standing) {
+            None => Resolved::Unknown,
+            Some(Standing::Leased { by: holder, scope, until, .. })
+                if holder == by && scope == new.scope && until > now =>
+            {
+                let mut bodies = kept::bodies(&mut tx, id, now).await?;
+                bodies.push(new.body.to_vec());
+                let tally = tally(&bodies)?;
+                kept::keep(&mut tx, key, by, new, tally.counted(), now).await?;
+                match tally {
+                    Tally::Enough { scope, .. } => {
+                        allow(&mut tx, id, scope, new.body).await?;
+                        Resolved::Allowed
+                    }
+                    Tally::Short(counted) => {
+                        reopen(&mut tx, id).await?;
+                        Resolved::Counted(counted)
+                    }
                 }
-                Some(Standing::Open | Standing::Leased { .. }) => Resolved::NotClaimed,
-                Some(settled) => Resolved::Lost(settled),
             }
+            Some(Standing::Allowed { .. }) if kept::is_kept(&mut tx, id, by, new.scope).await? => {
+                Resolved::Allowed
+            }
+            Some(Standing::Open | Standing::Leased { .. }) => {
+                match kept::counted(&mut tx, key, by, now).await? {
+                    Some(counted) => Resolved::Counted(counted),
+                    None => Resolved::NotClaimed,
+                }
+            }
+            Some(settled) => Resolved::Lost(settled),
         };
         commit(tx).await?;
         Ok(resolved)
     }
+}
+
+async fn allow(
+    tx: &mut Transaction<'static, Sqlite>,
+    id: PermissionId,
+    scope: Scope,
+    receipt: &[u8],
+) -> Result<(), Error> {
+    sqlx::query(
+        "UPDATE permission SET standing = 'allowed', scope = ?2, receipt = ?3, leased_until = NULL \
+         WHERE permission_id = ?1",
+    )
+    .bind(text(id))
+    .bind(scope.as_str())
+    .bind(receipt)
+    .execute(&mut **tx)
+    .await
+    .map_err(failed("settle a permission"))?;
+    Ok(())
+}
+
+async fn reopen(tx: &mut Transaction<'static, Sqlite>, id: PermissionId) -> Result<(), Error> {
+    sqlx::query(
+        "UPDATE permission SET standing = 'open', decided_by = NULL, scope = NULL, note = NULL, claimed_at = NULL, \
+         leased_until = NULL WHERE permission_id = ?1",
+    )
+    .bind(text(id))
+    .execute(&mut **tx)
+    .await
+    .map_err(failed("open an ask to others"))?;
+    Ok(())
 }
 
 /// Why a claim did not win. An ask whose time has passed is denied on the spot, so that the answer is final.

@@ -9,7 +9,7 @@ use receipt::Signed;
 use transport::{Code, Fault};
 
 use super::super::{Errand, Pause, Then, parsed};
-use super::{INTERNAL_FAILURES, Order, lost};
+use super::{INTERNAL_FAILURES, Order, lost, refused};
 use crate::bound;
 use crate::session::content::{Content, Outcome};
 
@@ -86,7 +86,7 @@ fn report(finished: wire::Finished) -> (Report, Content) {
             lost(may_have_run, Reason::of("EXECUTION_LOST"))
         }
         Some(Ended::Refused(Refused { reason, detail })) => {
-            (Report::Refused { reason: parsed(&reason) }, Content::Detail(detail))
+            (refused(&reason), Content::Detail(detail))
         }
         None => lost(true, Reason::of("EXECUTION_LOST")),
     }

@@ -15,8 +15,8 @@ use tonic::Streaming;
 use tracing::error;
 use transport::{Code, Fault};
 
-use super::super::{Errand, GRANT_EXPIRED, Pause, Then, parsed};
-use super::{INTERNAL_FAILURES, Order, lost};
+use super::super::{Errand, GRANT_EXPIRED, Pause, Then};
+use super::{INTERNAL_FAILURES, Order, lost, refused};
 use crate::session::content::{Content, Outcome};
 use crate::session::progress::{Piece, Pieces, Progress};
 use crate::{bound, ids};
@@ -209,7 +209,7 @@ fn report(call: CallId, attempt: u32, finished: wire::Finished) -> (Report, Cont
             Some(ToolError { code: "CANCELED".into(), message: "the call was stopped".into() }),
         ),
         Some(Ended::Refused(Refused { reason, detail })) => {
-            return (Report::Refused { reason: parsed(&reason) }, Content::Detail(detail));
+            return (refused(&reason), Content::Detail(detail));
         }
         Some(Ended::Lost(Lost { may_have_run })) => {
             return lost(may_have_run, Reason::of("EXECUTION_LOST"));
