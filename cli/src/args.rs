@@ -4,7 +4,7 @@ use clap::{Parser, Subcommand};
 use crate::{
     audit, commands, connect, demo, doctor,
     error::{Exit, Explain},
-    patch, policy, run, runs, up,
+    grants, key, patch, policy, run, runs, up,
 };
 
 /// A permissioned runtime for coding agents
@@ -28,6 +28,9 @@ pub(crate) enum Command {
     /// Read what an open ask would import
     #[command(subcommand)]
     Patch(patch::Patch),
+    /// List or revoke allows that stand for the rest of a run
+    #[command(subcommand)]
+    Grants(grants::Grants),
     /// Look after runs while their services are stopped
     #[command(subcommand)]
     Runs(runs::Runs),
@@ -43,6 +46,9 @@ pub(crate) enum Command {
     /// Mint API tokens
     #[command(subcommand)]
     Token(commands::TokenCommand),
+    /// Make a person's own signing key
+    #[command(subcommand)]
+    Key(key::Key),
     /// Check whether this machine can run the services
     Doctor(doctor::Args),
     /// Show the boundaries hold, with a hostile repository and real containers

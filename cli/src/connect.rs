@@ -1,18 +1,23 @@
 //! `connect`: a person at the terminal answers each ask. Only `y` or `yes`, typed after the whole plan was shown,
 //! allows; without a terminal everything is denied and nothing is read.
-use std::io::{self, IsTerminal as _};
+use std::{
+    io::{self, IsTerminal as _},
+    path::PathBuf,
+};
 
 use acp::{AttachParams, OnDisconnect};
-use event::{Decision, id::RunId};
+use event::{Decision, Scope, id::RunId};
 
 use crate::{
     Error,
     error::{Exit, Explain},
+    key::Signatory,
     output,
     run::{self, Interrupts, Wish},
-    session::{Answered, Ask, Part, Session, Step, render},
+    session::{Answered, Ask, Part, Session, Step, Verdict, render},
     target::Target,
-    terminal,
+    terminal::{self, Typed},
+    verdict,
 };
 
 const EXAMPLES: &str = "\
@@ -21,10 +26,15 @@ Examples:
   harness connect --state ./mesh --attach 0198f000-0000-7000-8000-000000000002
   harness connect --gateway wss://10.0.0.5:8443 --ca ca.crt --token-file token --workspace demo \"Explain\"
 
-Each ask shows its whole plan. Type y or yes to allow; anything else denies. Before a patch is imported, d shows the
-complete list and the diff.";
+Each ask shows its whole plan. Type y or yes to allow; anything else denies. Where the plan offers it, r allows exactly
+this action for the rest of the run. Before a patch is imported, d shows the complete list and the diff. With --key, a
+yes that needs your own signature carries it.";
 
-const QUESTION: &str = "Allow this? Type y or yes; anything else denies";
+const LEAD: &str = "Allow this?";
+const OTHERWISE: &str = "anything else denies";
+/// For whoever could not allow: a no must be typed, and nothing is one by accident.
+const NO_KEY: &str =
+    "You can not allow this without --key. Type n to deny; anything else leaves it open for others";
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
@@ -41,6 +51,10 @@ pub(crate) struct Args {
     /// Let asks wait when you leave, whatever the manifest says by default
     #[arg(long, conflicts_with = "attach")]
     hold: bool,
+
+    /// Your signing key, for asks that need your own signature
+    #[arg(long, value_name = "FILE")]
+    key: Option<PathBuf>,
 
     /// What the agent is to do
     #[arg(required_unless_present = "attach")]
@@ -63,7 +77,8 @@ impl Explain for Failure {
 }
 
 pub(crate) async fn connect(args: Args) -> Result<Exit, Error> {
-    let Args { target, wish, attach, hold, prompt } = args;
+    let Args { target, wish, attach, hold, key, prompt } = args;
+    let key = key.as_deref().map(Signatory::read).transpose()?;
     let mut session = match (attach, prompt) {
         (Some(run), _) => {
             Session::attach(target.connect().await?, AttachParams::run(run), Part::Answers).await?
@@ -75,12 +90,16 @@ pub(crate) async fn connect(args: Args) -> Result<Exit, Error> {
         }
         (None, None) => return Err(Failure::NoPrompt.into()),
     };
-    let exit = converse(&mut session, &target).await;
+    let exit = converse(&mut session, &target, key.as_ref()).await;
     session.leave().await;
     exit
 }
 
-async fn converse(session: &mut Session, target: &Target) -> Result<Exit, Error> {
+async fn converse(
+    session: &mut Session,
+    target: &Target,
+    key: Option<&Signatory>,
+) -> Result<Exit, Error> {
     let mut interrupts = Interrupts::listen()?;
     loop {
         let step = tokio::select! {
@@ -93,7 +112,7 @@ async fn converse(session: &mut Session, target: &Target) -> Result<Exit, Error>
         match step {
             Step::Event { event, .. } => show(&event),
             Step::Ask(ask) => tokio::select! {
-                asked = ask_person(session, &ask) => asked?,
+                asked = ask_person(session, &ask, key) => asked?,
                 () = interrupts.next() => {
                     output::say("\nthe ask is not answered");
                     leaving(session, target);
@@ -118,29 +137,57 @@ fn show(event: &event::Event) {
     }
 }
 
-async fn ask_person(session: &mut Session, ask: &Ask) -> Result<(), Error> {
+async fn ask_person(
+    session: &mut Session,
+    ask: &Ask,
+    key: Option<&Signatory>,
+) -> Result<(), Error> {
     output::say(&ask.render());
     if !io::stdin().is_terminal() {
         output::progress("input is not a terminal: denied");
-        return answer(session, ask, Decision::Deny, "input is not a terminal").await;
+        return answer(session, ask, Verdict::Deny, "input is not a terminal").await;
     }
-    match terminal::decision(session, std::slice::from_ref(ask), QUESTION).await? {
-        Some(decision) => answer(session, ask, decision, "answered at a terminal").await,
-        None => Ok(()),
+    let asks = std::slice::from_ref(ask);
+    if ask.needs_signature() && key.is_none() {
+        output::progress(&verdict::NoKey.to_string());
+        output::progress(&verdict::NoKey.advice());
+        return match terminal::ask(session, asks, NO_KEY).await?.as_deref() {
+            Some("n" | "no") => answer(session, ask, Verdict::Deny, "answered at a terminal").await,
+            Some(_) => {
+                output::progress("left open");
+                Ok(())
+            }
+            None => Ok(()),
+        };
     }
+    let scope = match terminal::decision(session, asks, LEAD, OTHERWISE).await? {
+        Some(Typed::Yes) => None,
+        Some(Typed::Run) => Some(Scope::Run),
+        Some(Typed::Else) => {
+            return answer(session, ask, Verdict::Deny, "answered at a terminal").await;
+        }
+        None => return Ok(()),
+    };
+    let allow = verdict::allow(session.id(), ask, scope, key)?;
+    answer(session, ask, allow, "answered at a terminal").await
 }
 
 async fn answer(
     session: &mut Session,
     ask: &Ask,
-    decision: Decision,
+    verdict: Verdict,
     note: &str,
 ) -> Result<(), Error> {
-    match session.answer(ask, decision, acp::Text::new(note).ok()).await? {
+    let decision = verdict.decision();
+    match session.answer(ask, verdict, acp::Text::new(note).ok()).await? {
         Answered::Accepted => output::progress(match decision {
             Decision::Allow => "allowed",
             Decision::Deny => "denied",
         }),
+        Answered::Counted(counted) => output::progress(&verdict::still_needed(ask, counted)),
+        Answered::NotTheirs(why) => {
+            output::progress(&format!("not counted: {why}; it stays open for others"));
+        }
         Answered::Settled(how) => output::progress(&format!("settled already: {how}")),
     }
     Ok(())

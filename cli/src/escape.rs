@@ -81,6 +81,12 @@ pub fn extent(text: &str) -> String {
     format!("{} byte{b}, {lines} line{l}", text.len())
 }
 
+/// Whether a terminal would show all of the text as it is.
+#[must_use]
+pub fn is_plain(text: &str) -> bool {
+    !text.chars().any(hides)
+}
+
 /// Controls, format characters, separators, private and unassigned code points, marks that join the character
 /// before them, and blanks other than the space.
 fn hides(c: char) -> bool {

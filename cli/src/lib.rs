@@ -14,7 +14,9 @@ mod doctor;
 mod error;
 pub mod escape;
 pub mod file;
+mod grants;
 mod http;
+mod key;
 pub mod mesh;
 mod output;
 mod patch;
@@ -27,6 +29,7 @@ mod target;
 mod terminal;
 pub mod token;
 mod up;
+mod verdict;
 mod words;
 
 pub use args::Cli;
@@ -81,11 +84,13 @@ async fn perform(Cli { command }: Cli) -> Result<Exit, Error> {
         Command::Resume(args) => run::resume(args).await,
         Command::Connect(args) => connect::connect(args).await,
         Command::Patch(command) => patch::patch(command).await,
+        Command::Grants(command) => grants::grants(command).await,
         Command::Runs(command) => runs::runs(command),
         Command::Audit(command) => audit::audit(command).await,
         Command::Manifest(command) => policy::policy(command).await,
         Command::Pki(command) => commands::pki(command),
         Command::Token(command) => commands::token(command),
+        Command::Key(command) => key::key(command),
         Command::Doctor(args) => doctor::doctor(args).await,
         Command::Demo(args) => demo::demo(args).await,
     }

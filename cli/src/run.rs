@@ -1,24 +1,24 @@
 //! `run` and `resume`: runs without a person at the terminal. An ask that nobody answers pauses the run; it is never
 //! answered by default.
-use std::io::{self, IsTerminal as _};
-
-use acp::{AttachParams, NewParams, OnDisconnect};
-use event::{Decision, id::RunId};
+use acp::{NewParams, OnDisconnect};
+use event::Decision;
 
 use crate::{
     Error,
     error::Exit,
     output,
-    session::{self, Answered, Ask, Beginning, Ended, Part, Session, Step, render},
+    session::{self, Answered, Ask, Beginning, Ended, Part, Session, Step, Verdict, render},
     target::Target,
-    terminal,
+    verdict,
 };
 
 mod interrupt;
 mod report;
+mod resume;
 
 pub(crate) use interrupt::Interrupts;
 pub(crate) use report::ended;
+pub(crate) use resume::{ResumeArgs, resume};
 
 use report::paused;
 
@@ -78,44 +78,6 @@ pub(crate) struct Wish {
     max_tool_calls: Option<u64>,
 }
 
-const RESUME_EXAMPLES: &str = "\
-Examples:
-  harness resume --state ./mesh 0198f000-0000-7000-8000-000000000002 --approve --plan sha256:47dc540c94ceb704a23875c11273e16bb0b8a87aed84de911f2133568115f254
-  harness resume --state ./mesh 0198f000-0000-7000-8000-000000000002 --deny
-
-Everything that waits now is shown and answered alike. Without --plan a terminal is asked before anything is
-approved; where there is no terminal, only a plan is approved whose digest is given. Later asks pause the run again.";
-
-#[derive(Debug, clap::Args)]
-#[command(after_help = RESUME_EXAMPLES)]
-#[command(group = clap::ArgGroup::new("decision").required(true).args(["approve", "deny"]))]
-pub(crate) struct ResumeArgs {
-    #[command(flatten)]
-    target: Target,
-
-    /// The run that waits
-    #[arg(value_name = "RUN")]
-    run: String,
-
-    /// Allow what waits
-    #[arg(long)]
-    approve: bool,
-
-    /// Deny what waits; the run goes on without it
-    #[arg(long)]
-    deny: bool,
-
-    /// Only if this is the digest of the plan that waits, as it was shown before
-    #[arg(long, value_name = "DIGEST")]
-    plan: Option<event::Digest>,
-
-    /// Print the result as one JSON document
-    #[arg(long)]
-    json: bool,
-}
-
-const QUESTION: &str = "Approve this? Type y or yes; anything else leaves it open";
-
 /// What is done about asks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Asks {
@@ -159,59 +121,6 @@ pub(crate) async fn run(args: RunArgs) -> Result<Exit, Error> {
     let exit = follow(&mut session, asks, &target, json).await;
     session.leave().await;
     exit
-}
-
-pub(crate) async fn resume(args: ResumeArgs) -> Result<Exit, Error> {
-    let ResumeArgs { target, run, approve, deny: _, plan, json } = args;
-    let run = RunId::parse(&run).map_err(|_| report::Error::NotARun(run))?;
-    let mut session =
-        Session::attach(target.connect().await?, AttachParams::run(run), Part::Answers).await?;
-    let open = session.open_asks();
-    if open.is_empty() {
-        let lookup = target.lookup(session.id());
-        return Err(report::Error::NotWaiting { run, lookup }.into());
-    }
-    for ask in &open {
-        output::say(&ask.render());
-    }
-    let decision = if approve { Decision::Allow } else { Decision::Deny };
-    if let Err(error) = may_answer(&open, decision, plan) {
-        if matches!(error, report::Error::NoPlan) {
-            paused(&session, &open, &target, json)?;
-        }
-        return Err(error.into());
-    }
-    if decision == Decision::Allow
-        && plan.is_none()
-        && terminal::decision(&mut session, &open, QUESTION).await? != Some(Decision::Allow)
-    {
-        return Err(report::Error::LeftOpen.into());
-    }
-    for ask in open {
-        settle(&mut session, &ask, decision).await?;
-    }
-    let exit = follow(&mut session, Asks::Pause, &target, json).await;
-    session.leave().await;
-    exit
-}
-
-/// An approval is of a plan that was read: of the one whose digest is given, or of those that were just shown at a
-/// terminal.
-fn may_answer(
-    open: &[Ask],
-    decision: Decision,
-    plan: Option<event::Digest>,
-) -> Result<(), report::Error> {
-    match plan {
-        Some(expected) => match open.iter().find(|ask| ask.plan_digest != expected) {
-            Some(ask) => Err(report::Error::OtherPlan { expected, found: ask.plan_digest }),
-            None => Ok(()),
-        },
-        None if decision == Decision::Allow && !io::stdin().is_terminal() => {
-            Err(report::Error::NoPlan)
-        }
-        None => Ok(()),
-    }
 }
 
 impl Wish {
@@ -282,7 +191,7 @@ async fn follow(
                 output::say(&ask.render());
                 return Ok(paused(session, &[ask], target, json)?);
             }
-            (Step::Ask(ask), Asks::Allow) => settle(session, &ask, Decision::Allow).await?,
+            (Step::Ask(ask), Asks::Allow) => say_yes(session, &ask).await?,
             (Step::Ask(ask), Asks::Leave) => {
                 output::say(&ask.render());
                 output::progress("nobody is there who could answer: it will be denied");
@@ -292,20 +201,47 @@ async fn follow(
     }
 }
 
-async fn settle(session: &mut Session, ask: &Ask, decision: Decision) -> Result<(), Error> {
+/// Whether an ask still waits for somebody.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stands {
+    Open,
+    Settled,
+}
+
+/// `--yes` says what one person can without a key; what needs more goes on waiting.
+async fn say_yes(session: &mut Session, ask: &Ask) -> Result<(), Error> {
+    if ask.needs_signature() {
+        output::say(&ask.render());
+        output::progress(
+            "it needs a person's own signature, which --yes does not give: it waits for somebody else",
+        );
+        return Ok(());
+    }
+    let allow = verdict::allow(session.id(), ask, None, None)?;
+    settle(session, ask, allow).await.map(drop)
+}
+
+async fn settle(session: &mut Session, ask: &Ask, verdict: Verdict) -> Result<Stands, Error> {
+    let decision = verdict.decision();
     let note = match decision {
         Decision::Allow => None,
         Decision::Deny => acp::Text::new("denied without a person at the terminal").ok(),
     };
-    match session.answer(ask, decision, note).await? {
+    match session.answer(ask, verdict, note).await? {
         Answered::Accepted => {
             output::progress(&format!("answered {} with {}", ask.permission_id, decision.as_str()));
+            Ok(Stands::Settled)
         }
+        Answered::Counted(counted) => {
+            output::progress(&verdict::still_needed(ask, counted));
+            Ok(Stands::Open)
+        }
+        Answered::NotTheirs(why) => Err(report::Error::NotTheirs(why).into()),
         Answered::Settled(how) => {
             output::progress(&format!("{} is settled already: {how}", ask.permission_id));
+            Ok(Stands::Settled)
         }
     }
-    Ok(())
 }
 
 /// How a run's end is told as an exit code.

@@ -3,23 +3,28 @@
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use acp::{
-    Attach, AttachAnswer, AttachParams, Cancel, CancelParams, ClientCapabilities, Code, Initialize,
+    Attach, AttachAnswer, AttachParams, Cancel, CancelParams, ClientCapabilities, Initialize,
     InitializeParams, Method, NewParams, NewSession, PatchPage, PatchRead, Prompt, PromptAnswer,
-    PromptParams, Respond, RespondParams, SessionEvent,
+    PromptParams, SessionEvent,
     client::{CallError, Client, Events},
 };
 use event::{
-    AgentStatus, AgentStopped, Data, Decision, Event, Usage,
+    AgentStatus, AgentStopped, Data, Event, Usage,
     id::{RunId, SessionId},
 };
 use futures::future::BoxFuture;
 use tokio::time::{Instant, sleep_until};
 
+mod answer;
 mod ask;
 mod error;
+#[cfg(test)]
+pub(crate) mod samples;
+mod sheet;
 mod show;
 mod transcript;
 
+pub use answer::{Answered, Verdict};
 pub use ask::Ask;
 pub use error::Error;
 pub use show::render;
@@ -49,14 +54,6 @@ pub struct Ended {
     pub tool_calls: u32,
     pub note: Option<String>,
     pub output: String,
-}
-
-/// What became of an answer.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Answered {
-    Accepted,
-    /// Somebody else was first, or the ask has expired; the gateway's words.
-    Settled(String),
 }
 
 /// What a client is there for.
@@ -233,37 +230,6 @@ impl Session {
                 },
                 () = sleep_until(until), if self.pair_until.is_some() => return Err(Error::HalfEnded),
             }
-        }
-    }
-
-    /// Answers an ask under the digest of the plan that was shown.
-    pub async fn answer(
-        &mut self,
-        ask: &Ask,
-        decision: Decision,
-        note: Option<acp::Note>,
-    ) -> Result<Answered, Error> {
-        let params = RespondParams {
-            session_id: self.id().into(),
-            permission_id: ask.permission_id.into(),
-            decision: match decision {
-                Decision::Allow => acp::Decision::Allow,
-                Decision::Deny => acp::Decision::Deny,
-            },
-            note,
-            plan_digest: Some(ask.plan_digest),
-            scope: None,
-            approval: None,
-        };
-        match self.client.call::<Respond>(params).await {
-            Ok(_) => {
-                self.transcript.answered(ask.permission_id, decision);
-                Ok(Answered::Accepted)
-            }
-            Err(CallError::Refused(failure)) if failure.code == Code::PermissionResolved => {
-                Ok(Answered::Settled(failure.message().to_owned()))
-            }
-            Err(source) => Err(Error::call(Respond::NAME, source)),
         }
     }
 

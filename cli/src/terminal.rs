@@ -2,7 +2,7 @@
 //! `y` or `yes` is a yes; it answers nothing by itself.
 use std::io::{self, Write as _};
 
-use event::{Data, Decision, Event};
+use event::{Data, Event, Scope};
 use rustix::termios::{QueueSelector, tcflush, tcgetwinsize};
 use tokio::task::{JoinHandle, spawn_blocking};
 
@@ -39,12 +39,37 @@ pub(crate) enum Asked {
     Settled,
 }
 
-/// Asks about what was just shown, and shows patches as often as it is told to. `None` when an ask is settled meanwhile.
+/// What was typed, as an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Typed {
+    /// To what the plan offers first.
+    Yes,
+    /// To the exact action for the rest of the run.
+    Run,
+    Else,
+}
+
+/// The question for a yes to `asks`: `lead`, what can be typed, and what all else does.
 pub(crate) async fn decision(
     session: &mut Session,
     asks: &[Ask],
+    lead: &str,
+    otherwise: &str,
+) -> Result<Option<Typed>, Error> {
+    let run = !asks.is_empty() && asks.iter().all(|ask| ask.scopes().contains(&Scope::Run));
+    let run_too =
+        if run { " for once, r for exactly this action in the rest of the run" } else { "" };
+    let question = format!("{lead} Type y or yes{run_too}; {otherwise}");
+    let typed = ask(session, asks, &question).await?;
+    Ok(typed.map(|typed| read_as(&typed, run)))
+}
+
+/// Asks about what was just shown, and shows patches as often as it is told to. `None` when an ask is settled meanwhile.
+pub(crate) async fn ask(
+    session: &mut Session,
+    asks: &[Ask],
     question: &str,
-) -> Result<Option<Decision>, Error> {
+) -> Result<Option<String>, Error> {
     let patches: Vec<&Ask> = asks.iter().filter(|ask| ask.patch().is_some()).collect();
     let question = match patches.as_slice() {
         [] => format!("{question}: "),
@@ -53,7 +78,7 @@ pub(crate) async fn decision(
     loop {
         let Some(typed) = line(session, asks, &question).await? else { return Ok(None) };
         if typed.trim() != "d" || patches.is_empty() {
-            return Ok(Some(decide(&typed)));
+            return Ok(Some(typed.trim().to_owned()));
         }
         for ask in &patches {
             if page(session, asks, ask).await? == Asked::Settled {
@@ -177,11 +202,12 @@ fn screen() -> usize {
     if rows < 3 { LINES - 1 } else { rows - 1 }
 }
 
-/// Yes is two words; everything else, also nothing, is no.
-fn decide(typed: &str) -> Decision {
+/// Yes is two words, and `r` where it was offered; everything else, also nothing, is no yes.
+fn read_as(typed: &str, run: bool) -> Typed {
     match typed.trim() {
-        "y" | "yes" => Decision::Allow,
-        _ => Decision::Deny,
+        "y" | "yes" => Typed::Yes,
+        "r" if run => Typed::Run,
+        _ => Typed::Else,
     }
 }
 
@@ -192,7 +218,7 @@ mod tests {
     #[test]
     fn only_an_explicit_yes_allows() {
         for yes in ["y", "yes", "y\n", " yes \r\n"] {
-            assert_eq!(decide(yes), Decision::Allow, "{yes:?}");
+            assert_eq!(read_as(yes, false), Typed::Yes, "{yes:?}");
         }
         for no in [
             "",
@@ -201,17 +227,30 @@ mod tests {
             "no",
             "d",
             "q",
+            "r",
+            "R",
+            "run",
             "Y",
             "YES",
             "yes please",
             "yy",
             "y y",
+            "y r",
             "ja",
             "allow",
             "1",
             "y\u{200b}",
         ] {
-            assert_eq!(decide(no), Decision::Deny, "{no:?}");
+            assert_eq!(read_as(no, false), Typed::Else, "{no:?}");
+        }
+    }
+
+    #[test]
+    fn the_rest_of_the_run_is_meant_only_by_its_letter() {
+        assert_eq!(read_as("r\n", true), Typed::Run);
+        assert_eq!(read_as("y", true), Typed::Yes);
+        for no in ["R", "rr", "run", "y r", "r y", ""] {
+            assert_eq!(read_as(no, true), Typed::Else, "{no:?}");
         }
     }
 }

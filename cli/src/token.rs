@@ -28,7 +28,7 @@ pub enum Role {
 }
 
 impl Role {
-    const fn as_str(self) -> &'static str {
+    pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::Viewer => "viewer",
             Self::Operator => "operator",

@@ -2,10 +2,7 @@
 use std::{fs, path::Path, time::Duration};
 
 use acp::{AttachParams, Code, NewParams};
-use event::{
-    Decision,
-    id::{RunId, SessionId},
-};
+use event::id::{RunId, SessionId};
 use tokio::time::{Instant, timeout};
 
 use super::{
@@ -18,7 +15,7 @@ use crate::{
     file,
     mesh::{Mesh, Service},
     output,
-    session::{self, Answered, Ask, Beginning, Part, Session, Step, render},
+    session::{self, Answered, Ask, Beginning, Part, Session, Step, Verdict, render},
     target::Target,
 };
 
@@ -250,9 +247,11 @@ impl Told {
     }
 
     async fn allow(&mut self, ask: &Ask) -> Result<(), Error> {
-        match self.session.answer(ask, Decision::Allow, None).await? {
+        let allow = Verdict::Allow { scope: None, approval: None };
+        match self.session.answer(ask, allow, None).await? {
             Answered::Accepted => Ok(()),
-            Answered::Settled(how) => Err(Turn::Settled(how).into()),
+            Answered::Counted(_) => Err(Turn::Settled("one yes is not enough".to_owned()).into()),
+            Answered::NotTheirs(how) | Answered::Settled(how) => Err(Turn::Settled(how).into()),
         }
     }
 

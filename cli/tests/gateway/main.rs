@@ -7,6 +7,7 @@
 )]
 
 mod answers;
+mod approvals;
 mod patch;
 mod played;
 mod terminal;

@@ -9,6 +9,7 @@ use std::{
 
 use rustix::{
     fs::{Mode, OFlags},
+    process::{Pid, Signal, kill_process},
     pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt},
 };
 use serde_json::Value;
@@ -72,6 +73,24 @@ async fn at_a_terminal(
     words: &[&str],
     person: impl FnOnce(&mut Terminal) + Send + 'static,
 ) -> (Option<i32>, Vec<Value>) {
+    conversation(play, words, person, false).await
+}
+
+/// The same where the program would go on waiting: it is ended once the person is done.
+async fn left_alone(
+    play: Play,
+    words: &[&str],
+    person: impl FnOnce(&mut Terminal) + Send + 'static,
+) -> (Option<i32>, Vec<Value>) {
+    conversation(play, words, person, true).await
+}
+
+async fn conversation(
+    play: Play,
+    words: &[&str],
+    person: impl FnOnce(&mut Terminal) + Send + 'static,
+    leaves: bool,
+) -> (Option<i32>, Vec<Value>) {
     let dir = tempfile::tempdir().unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("ws://{}", listener.local_addr().unwrap());
@@ -82,8 +101,12 @@ async fn at_a_terminal(
     program.stderr(Stdio::from(theirs)).stdout(Stdio::null()).kill_on_drop(true);
     let mut child = program.spawn().unwrap();
     drop(program);
+    let pid = Pid::from_raw(child.id().unwrap().try_into().unwrap()).unwrap();
     let sits = tokio::task::spawn_blocking(move || {
         person(&mut terminal);
+        if leaves {
+            kill_process(pid, Signal::TERM).unwrap();
+        }
         terminal
     });
     let all = async { tokio::join!(child.wait(), Gateway::play(listener, play), sits) };
@@ -155,4 +178,75 @@ async fn resume_asks_at_a_terminal_and_leaves_open_what_is_not_approved() {
             .await;
         assert_eq!((code, decisions(&heard)), expected, "{typed}");
     }
+}
+
+#[tokio::test]
+async fn the_rest_of_the_run_is_allowed_only_where_it_is_offered() {
+    for (play, scope) in [(Play::OffersTheRun, Some("run")), (Play::Honest, None)] {
+        let (code, heard) = at_a_terminal(play, &CONNECT, move |terminal| {
+            let shown = terminal.until("anything else denies: ");
+            assert_eq!(
+                shown.contains("r for exactly this action"),
+                play == Play::OffersTheRun,
+                "{shown}"
+            );
+            assert_eq!(
+                shown.contains("run: every later call of this run"),
+                play == Play::OffersTheRun,
+                "{shown}"
+            );
+            terminal.type_line("r");
+        })
+        .await;
+        let answer =
+            heard.iter().find(|request| request["method"] == "permission/respond").unwrap();
+        let decision = if scope.is_some() { "allow" } else { "deny" };
+        assert_eq!((code, decisions(&heard)), (Some(0), vec![decision]));
+        assert_eq!(answer["params"]["scope"].as_str(), scope);
+    }
+}
+
+#[tokio::test]
+async fn a_yes_without_another_word_is_for_once() {
+    let (_, heard) = at_a_terminal(Play::OffersTheRun, &CONNECT, |terminal| {
+        terminal.until("anything else denies: ");
+        terminal.type_line("y");
+    })
+    .await;
+    let answer = heard.iter().find(|request| request["method"] == "permission/respond").unwrap();
+    assert_eq!(answer["params"]["scope"], "once");
+}
+
+#[tokio::test]
+async fn without_a_key_a_yes_that_needs_one_is_not_sent_and_a_no_is() {
+    let (_, heard) = left_alone(Play::NeedsASignature, &CONNECT, |terminal| {
+        let shown = terminal.until("anything else leaves it open for others: ");
+        assert!(shown.contains("with their own signature"), "{shown}");
+        assert!(shown.contains("harness key new --subject NAME --out DIR"), "{shown}");
+        terminal.type_line("y");
+        terminal.until("left open");
+    })
+    .await;
+    assert_eq!(decisions(&heard), Vec::<&str>::new());
+    let (code, heard) = at_a_terminal(Play::NeedsASignature, &CONNECT, |terminal| {
+        terminal.until("anything else leaves it open for others: ");
+        terminal.type_line("n");
+    })
+    .await;
+    assert_eq!((code, decisions(&heard)), (Some(0), vec!["deny"]));
+}
+
+#[tokio::test]
+async fn after_one_of_two_it_is_said_who_is_still_needed_and_the_other_may_say_no() {
+    let (code, heard) = at_a_terminal(Play::NeedsTwo, &CONNECT, |terminal| {
+        let shown = terminal.until("anything else denies: ");
+        let needed = "2 different people with the role admin, not the requester";
+        assert!(shown.contains(needed), "{shown}");
+        terminal.type_line("y");
+        let after = terminal.until(needed);
+        assert!(after.contains("counted: 1 of 2; it waits for 1 other person"), "{after}");
+        terminal.until("deny (operator)");
+    })
+    .await;
+    assert_eq!((code, decisions(&heard)), (Some(0), vec!["allow"]));
 }

@@ -1,0 +1,191 @@
+//! An ask as a person reads it: the whole plan, every argument with its size, then what matters most, next to the
+//! question. Nothing is hidden and nothing is cut.
+use std::{cmp::Reverse, fmt::Write as _};
+
+use event::{Layer, Matched, Scope};
+use receipt::{Part, PathText, Plan, Policy};
+use serde_json::Value;
+use time::format_description::well_known::Rfc3339;
+
+use super::Ask;
+use crate::escape;
+
+/// The built-in rule of paths that tools run or obey on their own.
+const PROTECTED: &str = "protected_paths";
+
+pub(super) fn of(ask: &Ask) -> String {
+    let Ask { permission_id, action, plan_digest, expires_at, plan: value, .. } = ask;
+    let plan = ask.plan();
+    // The plan's own subject: it is what the digest is about.
+    let subject = plan.as_ref().and_then(|plan| plan.subject.as_ref()).map(told);
+    let mut out = format!("The run asks for {}", escape::line(action));
+    if let Some(subject) = subject {
+        out.push_str(&format!(": {subject}"));
+    }
+    let json = escape::json(value);
+    let (bytes, lines) = (value.to_string().len(), json.lines().count());
+    let until = expires_at.format(&Rfc3339).unwrap_or_else(|_| expires_at.to_string());
+    out.push_str(&format!(
+        "\npermission {permission_id}, open until {until}\nplan {plan_digest}, {bytes} bytes, in full ({lines} lines):\n{json}"
+    ));
+    if let Some(Value::Array(argv)) = value.get("argv") {
+        out.push_str("\narguments:");
+        for (index, word) in argv.iter().filter_map(Value::as_str).enumerate() {
+            let (extent, word) = (escape::extent(word), escape::line(word));
+            out.push_str(&format!("\n  [{index}] {extent}: {word}"));
+        }
+    }
+    let mut hidden = Vec::new();
+    unseen(value, &mut String::new(), &mut hidden);
+    section(&mut out, "characters that would not be seen, in:", hidden);
+    if let Some(plan) = &plan {
+        section(&mut out, "rules:", rules(plan));
+        section(&mut out, "policy files:", policies(plan));
+        section(
+            &mut out,
+            "protected paths, which tools run or obey on their own:",
+            protected(plan),
+        );
+        let needs = ask.needs().into_iter().map(|sentence| format!("the yes of {sentence}"));
+        section(&mut out, "needed:", needs.collect());
+        section(&mut out, "what a yes covers:", scopes(plan));
+    }
+    out
+}
+
+fn section(out: &mut String, title: &str, lines: Vec<String>) {
+    if lines.is_empty() {
+        return;
+    }
+    out.push('\n');
+    out.push_str(title);
+    for line in lines {
+        out.push_str("\n  ");
+        out.push_str(&line);
+    }
+}
+
+/// A path or subject with its size; bytes that are no text in the plan's own form.
+fn told(path: &PathText) -> String {
+    let text = match path.as_str() {
+        Some(text) => return format!("{} ({})", escape::line(text), escape::extent(text)),
+        None => serde_json::to_string(path).unwrap_or_default(),
+    };
+    format!("{} (not text)", escape::line(&text))
+}
+
+/// Every string with a character that a terminal would hide, move or turn around; arguments are listed anyway.
+fn unseen(value: &Value, at: &mut String, found: &mut Vec<String>) {
+    let length = at.len();
+    match value {
+        Value::String(text) if !escape::is_plain(text) && !at.starts_with("argv[") => {
+            found.push(format!("{at}, {}: {}", escape::extent(text), escape::line(text)));
+        }
+        Value::Array(items) => {
+            for (index, item) in items.iter().enumerate() {
+                // Writing to a String does not fail.
+                let Ok(()) = write!(at, "[{index}]") else { return };
+                unseen(item, at, found);
+                at.truncate(length);
+            }
+        }
+        Value::Object(members) => {
+            for (name, member) in members {
+                at.push_str(if length == 0 { "" } else { "." });
+                at.push_str(&escape::line(name));
+                unseen(member, at, found);
+                at.truncate(length);
+            }
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+/// Whether two parts are decided alike.
+fn alike(one: &Part, other: &Part) -> bool {
+    let ground = |part: &Part| Part { subject: None, ..part.clone() };
+    ground(one) == ground(other)
+}
+
+/// Every rule that decides, strictest first, with what it decides about.
+fn rules(plan: &Plan) -> Vec<String> {
+    let mut groups: Vec<Vec<&Part>> = Vec::new();
+    for part in &plan.parts {
+        match groups.iter_mut().find(|group| group.first().is_some_and(|first| alike(first, part)))
+        {
+            Some(group) => group.push(part),
+            None => groups.push(vec![part]),
+        }
+    }
+    groups.sort_by_key(|group| group.first().map(|part| Reverse(part.effect)));
+    let mut lines = Vec::new();
+    for group in groups {
+        let Some(Part { action, subject, effect, layer, rule, justification, matching }) =
+            group.first()
+        else {
+            continue;
+        };
+        let about = match (group.len(), subject) {
+            (1, Some(subject)) => format!(" {}", told(subject)),
+            (1, None) => String::new(),
+            (several, _) => format!(" {several} subjects"),
+        };
+        lines.push(format!(
+            "{} {}{about}: {} of {}",
+            effect.as_str(),
+            escape::line(action),
+            escape::line(rule),
+            layer.as_str()
+        ));
+        if let Some(why) = justification {
+            lines.push(format!("  because: {}", escape::line(why)));
+        }
+        for Matched { layer: of, rule: also, effect } in matching {
+            if (of, also) != (layer, rule) {
+                let (effect, of) = (effect.as_str(), of.as_str());
+                lines.push(format!("  beside: {effect} by {} of {of}", escape::line(also)));
+            }
+        }
+    }
+    lines
+}
+
+fn policies(plan: &Plan) -> Vec<String> {
+    if plan.policies.is_empty() {
+        return Vec::new();
+    }
+    let above = plan.policies.iter();
+    let above = above.map(|Policy { layer, digest }| format!("{} {digest}", layer.as_str()));
+    above.chain([format!("manifest {}", plan.manifest)]).collect()
+}
+
+fn protected(plan: &Plan) -> Vec<String> {
+    let decided = plan.parts.iter();
+    let decided = decided.filter(|part| (part.layer, &*part.rule) == (Layer::System, PROTECTED));
+    let decided = decided.filter_map(|part| part.subject.as_ref());
+    let listed = plan.patch.iter().flat_map(|patch| &patch.protected);
+    let mut lines: Vec<String> = Vec::new();
+    for line in decided.chain(listed).map(told) {
+        if !lines.contains(&line) {
+            lines.push(line);
+        }
+    }
+    lines
+}
+
+fn scopes(plan: &Plan) -> Vec<String> {
+    let covers = |scope: &Scope| {
+        match scope {
+        Scope::Once => "once: this one call".to_owned(),
+        Scope::Run => {
+            "run: every later call of this run that is exactly this action (its subject, arguments, program, image, \
+             limits and rules), whatever the private copy holds then, until the run ends or 'harness grants revoke'"
+                .to_owned()
+        }
+    }
+    };
+    plan.scopes.iter().map(covers).collect()
+}
+
+#[cfg(test)]
+mod tests;

