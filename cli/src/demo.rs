@@ -9,7 +9,7 @@ use crate::{
     audit::{self, Filter, Source},
     doctor::{self, Engine},
     error::{Exit, Explain},
-    mesh::{self, Mesh},
+    mesh::{self, Mesh, Options, PolicyFiles},
     output,
 };
 
@@ -51,6 +51,9 @@ pub(crate) struct Args {
     /// Socket of the container engine
     #[arg(long, value_name = "PATH", default_value = "/var/run/docker.sock")]
     engine_socket: PathBuf,
+
+    #[command(flatten)]
+    policy: PolicyFiles,
 }
 
 /// The document `hostile-repository-demo`.
@@ -115,7 +118,7 @@ impl Explain for Broken {
 }
 
 pub(crate) async fn demo(args: Args) -> Result<Exit, Error> {
-    let Args { keep, image, engine_socket } = args;
+    let Args { keep, image, engine_socket, policy } = args;
     let began = Instant::now();
     let engine = Engine::new(&engine_socket);
     let image = doctor::image_id(&engine, &image).await?;
@@ -123,7 +126,7 @@ pub(crate) async fn demo(args: Args) -> Result<Exit, Error> {
     output::progress(&format!("working in {}", home.path().display()));
     let door = Door::open()?;
     let scene = Scene::set(home.path(), &image, door.addr())?;
-    let options = scene.mesh(&engine_socket, mesh::beside_this_program()?);
+    let options = Options { policy, ..scene.mesh(&engine_socket, mesh::beside_this_program()?) };
     let mut mesh = Mesh::create(&scene.state(), &options)?;
     let shown = perform(&scene, &mut mesh, &door, &engine).await;
     let stopped = mesh.stop().await;

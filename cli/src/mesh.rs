@@ -23,6 +23,7 @@ mod lacks;
 mod layout;
 mod leftover;
 mod models;
+mod policy;
 mod ports;
 mod prepare;
 mod process;
@@ -38,6 +39,7 @@ pub(crate) use cleanup::cleanup;
 pub use error::{Argument, Error};
 pub use known::{Known, Secret};
 pub use layout::Layout;
+pub use policy::PolicyFiles;
 pub(crate) use prepare::{Situation, free_ports, has_program, named, origin, situation};
 pub use programs::beside_this_program;
 
@@ -67,6 +69,10 @@ pub struct Options {
     /// Models that play a script, by name.
     pub scripts: Vec<(String, PathBuf)>,
     pub models: Option<PathBuf>,
+    /// The administrator's files above the manifests; each that is not named is kept.
+    pub policy: PolicyFiles,
+    /// Drop those of the last start instead.
+    pub forget_policy: bool,
     /// Settings of single services, for one start.
     pub overrides: Vec<(Service, String, Value)>,
     /// Is told what is being waited for.
@@ -84,6 +90,8 @@ impl Options {
             manifests: Vec::new(),
             scripts: Vec::new(),
             models: None,
+            policy: PolicyFiles::default(),
+            forget_policy: false,
             overrides: Vec::new(),
             progress: |_| {},
         }

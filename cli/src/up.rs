@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use crate::{
     Error,
     error::Exit,
-    mesh::{self, Isolation, Mesh, Options},
+    mesh::{self, Isolation, Mesh, Options, PolicyFiles},
     output,
     run::Interrupts,
 };
@@ -13,9 +13,11 @@ const EXAMPLES: &str = "\
 Examples:
   harness up --state ./mesh --script turns.yaml --workspace demo=./project --manifest task.yaml
   harness up --state ./mesh --models models.toml --workspace app=/srv/app --manifest task.yaml
+  harness up --state ./mesh --ceiling /etc/harness/ceiling.yaml --approver-keys /etc/harness/approvers.yaml
   harness up --state ./mesh
 
 The last one starts again what the directory remembers. As root, each service has its own uid.
+Ceilings and approver keys are read where they are, and again when they change.
 Stop it with Ctrl-C or SIGTERM.";
 
 #[derive(Debug, clap::Args)]
@@ -41,6 +43,13 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE")]
     manifest: Vec<PathBuf>,
 
+    #[command(flatten)]
+    policy: PolicyFiles,
+
+    /// Drop the ceilings and approver keys of the last start, except those that are named now
+    #[arg(long)]
+    forget_policy: bool,
+
     /// Socket of the container engine
     #[arg(long, value_name = "PATH")]
     engine_socket: Option<PathBuf>,
@@ -51,7 +60,17 @@ pub(crate) struct Args {
 }
 
 pub(crate) async fn up(args: Args) -> Result<Exit, Error> {
-    let Args { state, script, models, workspace, manifest, engine_socket, one_uid } = args;
+    let Args {
+        state,
+        script,
+        models,
+        workspace,
+        manifest,
+        policy,
+        forget_policy,
+        engine_socket,
+        one_uid,
+    } = args;
     let options = Options {
         engine: engine_socket,
         isolation: one_uid.then_some(Isolation::OneUid),
@@ -59,6 +78,8 @@ pub(crate) async fn up(args: Args) -> Result<Exit, Error> {
         manifests: manifest,
         scripts: script,
         models,
+        policy,
+        forget_policy,
         progress: output::progress,
         ..Options::new(mesh::beside_this_program()?)
     };

@@ -38,7 +38,12 @@ pub enum Error {
     Manifest(String),
     #[error("models file {file}: {fault}")]
     Models { file: String, fault: String },
-    /// In model-svc's words.
+    #[error("ceiling {0}")]
+    Ceiling(String),
+    /// In sandbox-svc's words.
+    #[error("{said}")]
+    Closed { said: String, uid: Option<u32> },
+    /// In a service's words.
     #[error("{0}")]
     Judged(String),
     /// Two at least; each is told by itself.
@@ -108,6 +113,8 @@ impl Explain for Error {
             | Self::NotText(_)
             | Self::Argument(_)
             | Self::Manifest(_)
+            | Self::Ceiling(_)
+            | Self::Closed { .. }
             | Self::Models { .. }
             | Self::Judged(_)
             | Self::Several(_) => Exit::Usage,
@@ -154,7 +161,16 @@ impl Explain for Error {
             Self::NotRoot => "run as root, or leave the choice to 'harness up'",
             Self::NotText(_) => "rename it",
             Self::Argument(argument) => return argument.advice().to_owned(),
-            Self::Manifest(_) | Self::Models { .. } | Self::Judged(_) => "correct the file",
+            Self::Closed { uid: Some(uid), .. } => {
+                return format!(
+                    "sandbox-svc reads it as uid {uid}: 'chmod o+r' the file and 'chmod o+x' the directories above it, \
+                     or put it below /etc"
+                );
+            }
+            Self::Closed { uid: None, .. } => "check the permissions of the file and the directories above it",
+            Self::Manifest(_) | Self::Ceiling(_) | Self::Models { .. } | Self::Judged(_) => {
+                "correct the file"
+            }
             Self::Several(_) => "correct what is listed; nothing was written",
             Self::NoPorts { .. } => "stop some programs that listen on loopback",
             Self::PortTaken { port, .. } => {

@@ -98,6 +98,12 @@ impl Layout {
         self.data(Service::SandboxSvc).join("environments")
     }
 
+    /// Where sandbox-svc looks for a tenant's ceiling: a link to the administrator's own file.
+    #[must_use]
+    pub fn tenant_ceilings(&self) -> PathBuf {
+        self.service(Service::SandboxSvc).join("tenant-ceilings")
+    }
+
     #[must_use]
     pub fn signing(&self) -> PathBuf {
         self.service(Service::Gateway).join("signing")

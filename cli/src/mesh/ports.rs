@@ -35,6 +35,11 @@ impl Ports {
             .ok_or(Error::NoPorts { first: FIRST, last: LAST })
     }
 
+    /// For settings that are only judged.
+    pub(crate) fn unused() -> Self {
+        Self { first: FIRST }
+    }
+
     /// Takes a remembered block again; every port of it must be free.
     pub(crate) fn hold(self) -> Result<Guard, Error> {
         let guard = bind(self.first)?;

@@ -9,7 +9,7 @@ use std::{
 use transport::Service;
 
 use super::{
-    Argument, Error, Isolation, Layout, Options, account, judge, leftover,
+    Argument, Error, Isolation, Layout, Options, PolicyFiles, account, judge, leftover,
     models::{self, Models},
     ports::{Guard, Ports},
     programs, provision,
@@ -42,14 +42,19 @@ pub(crate) fn prepare(dir: &Path, options: &Options) -> Result<Prepared, Error> 
     }
     let layout = Layout::new(absolute(dir)?);
     let before = Record::read(&layout)?;
-    let Given { workspaces, manifests, models } = given(options, before.is_none())?;
     let isolation = isolation(options.isolation, before.as_ref())?;
+    let policy = policy(options, before.as_ref())?;
+    let Given { workspaces, manifests, models } = given(options, &policy, before.is_none())?;
     let engine = match (&options.engine, &before) {
         (Some(engine), _) => engine.clone(),
         (None, Some(record)) => record.engine.clone(),
         (None, None) => ENGINE.into(),
     };
     account::engine_gid(&engine)?;
+    if !policy.is_empty() {
+        let program = programs::find(&options.programs, Service::SandboxSvc)?;
+        Error::all(judge::policy(&program, &policy, isolation, &engine)?)?;
+    }
 
     let lock = occupy(&layout, isolation, before.is_none())?;
     leftover::end(&layout)?;
@@ -69,11 +74,13 @@ pub(crate) fn prepare(dir: &Path, options: &Options) -> Result<Prepared, Error> 
             engine,
             workspaces,
             default_manifest: first.unwrap_or_default(),
+            policy,
         },
         Some(before) => Record {
             engine,
             workspaces: if workspaces.is_empty() { before.workspaces } else { workspaces },
             default_manifest: first.unwrap_or(before.default_manifest),
+            policy,
             ..before
         },
     };
@@ -97,7 +104,7 @@ struct Given {
 }
 
 /// All faults are found before anything is written, and all are told.
-fn given(options: &Options, new: bool) -> Result<Given, Error> {
+fn given(options: &Options, policy: &PolicyFiles, new: bool) -> Result<Given, Error> {
     let mut faults = Vec::new();
     let workspaces = workspaces(&options.workspaces, &mut faults);
     if new && options.workspaces.is_empty() {
@@ -110,6 +117,7 @@ fn given(options: &Options, new: bool) -> Result<Given, Error> {
             Err(found) => faults.extend(found),
         }
     }
+    faults.extend(policy.faults());
     let models = match new || options.models.is_some() || !options.scripts.is_empty() {
         true => models::read(options.models.as_deref(), &options.scripts, &mut faults),
         false => Vec::new(),
@@ -120,6 +128,15 @@ fn given(options: &Options, new: bool) -> Result<Given, Error> {
     }
     Error::all(faults)?;
     Ok(Given { workspaces, manifests, models })
+}
+
+/// The files that are named, and of the last start what is not named anew; as long as nobody says so, none is dropped.
+fn policy(options: &Options, before: Option<&Record>) -> Result<PolicyFiles, Error> {
+    let kept = match (before, options.forget_policy) {
+        (Some(before), false) => before.policy.clone(),
+        (Some(_), true) | (None, _) => PolicyFiles::default(),
+    };
+    options.policy.absolute().map(|named| named.or(kept))
 }
 
 /// A directory keeps the isolation that it was made with: its files have owners.

@@ -12,7 +12,7 @@ use toml::Value;
 use transport::{Service, TrustDomain};
 
 use super::{
-    Argument, Error, Isolation, Layout, Options, models,
+    Argument, Error, Isolation, Layout, Options, models, policy,
     ports::Ports,
     record::Record,
     settings::{self, Facts},
@@ -90,6 +90,7 @@ impl Plan<'_> {
             let path = layout.service(Service::ModelSvc).join(name);
             file::write(&path, bytes, isolation.own_file(Service::ModelSvc))?;
         }
+        record.policy.link(layout, isolation)?;
         settings(layout, record, &options.overrides)
     }
 }
@@ -170,7 +171,7 @@ fn operator_token(layout: &Layout, isolation: Isolation) -> Result<(), Error> {
         }
     }
     let holder = Holder {
-        tenant: "local".to_owned(),
+        tenant: policy::TENANT.to_owned(),
         subject: "operator".to_owned(),
         roles: vec![Role::Operator],
         life: TOKEN_LIFE,
@@ -191,6 +192,7 @@ fn settings(
         engine,
         workspaces,
         default_manifest,
+        policy,
         schema_version: _,
     } = record;
     let facts = Facts {
@@ -201,6 +203,7 @@ fn settings(
         engine,
         workspaces,
         default_manifest,
+        policy,
     };
     for service in Service::ALL {
         let text = settings::table(&facts, service, overrides).to_string();

@@ -3,7 +3,7 @@ use std::{collections::BTreeMap, path::PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::{Error, Isolation, Layout, ports::Ports};
+use super::{Error, Isolation, Layout, PolicyFiles, ports::Ports};
 use crate::file::{self, Access};
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -16,6 +16,8 @@ pub(crate) struct Record {
     pub(crate) engine: PathBuf,
     pub(crate) workspaces: BTreeMap<String, PathBuf>,
     pub(crate) default_manifest: String,
+    #[serde(default, skip_serializing_if = "PolicyFiles::is_empty")]
+    pub(crate) policy: PolicyFiles,
 }
 
 impl Record {

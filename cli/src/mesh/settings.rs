@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, net::SocketAddr, path::Path};
 use toml::{Table, Value};
 use transport::Service;
 
-use super::{Isolation, Layout, ports::Ports};
+use super::{Isolation, Layout, PolicyFiles, ports::Ports};
 
 /// What one mesh is made of, as far as its services are told.
 pub(crate) struct Facts<'a> {
@@ -15,6 +15,7 @@ pub(crate) struct Facts<'a> {
     pub(crate) engine: &'a Path,
     pub(crate) workspaces: &'a BTreeMap<String, std::path::PathBuf>,
     pub(crate) default_manifest: &'a str,
+    pub(crate) policy: &'a PolicyFiles,
 }
 
 /// The settings of `service`; a mesh's own overrides come last.
@@ -43,8 +44,16 @@ fn common(facts: &Facts<'_>, service: Service) -> Table {
 }
 
 fn own(facts: &Facts<'_>, service: Service) -> Table {
-    let Facts { layout, ports, trust_domain, isolation, engine, workspaces, default_manifest } =
-        facts;
+    let Facts {
+        layout,
+        ports,
+        trust_domain,
+        isolation,
+        engine,
+        workspaces,
+        default_manifest,
+        policy,
+    } = facts;
     let state = || entry("state-dir", path(&layout.data(service)));
     let peer = |key: &str, peer: Service| entry(key, addr(ports.service(peer)));
     match service {
@@ -73,6 +82,7 @@ fn own(facts: &Facts<'_>, service: Service) -> Table {
                 entry("workspace", named.collect::<Vec<_>>()),
                 entry("staging", staging(*isolation)),
             ]);
+            table.extend(above(layout, policy));
             table
         }
         Service::ModelSvc => Table::from_iter([
@@ -86,6 +96,18 @@ fn own(facts: &Facts<'_>, service: Service) -> Table {
             entry("origin", super::origin(trust_domain)),
         ]),
     }
+}
+
+/// The administrator's files: read where they are, because they are read again when they change.
+fn above(layout: &Layout, policy: &PolicyFiles) -> Vec<(String, Value)> {
+    let PolicyFiles { ceiling, tenant_ceiling, approver_keys } = policy;
+    let tenants = tenant_ceiling.as_ref().map(|_| layout.tenant_ceilings());
+    let named = [
+        ("ceiling", ceiling.clone()),
+        ("tenant-ceilings", tenants),
+        ("approver-keys", approver_keys.clone()),
+    ];
+    named.into_iter().filter_map(|(key, file)| Some(entry(key, path(&file?)))).collect()
 }
 
 /// What one container may take of a developer's machine; a manifest can only ask for less.

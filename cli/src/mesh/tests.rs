@@ -8,6 +8,8 @@ use toml::Table;
 
 use super::*;
 
+mod policy;
+
 /// A service that is asked about its settings is content.
 const CHECK: &str = r#"case " $* " in *" --check-config "*) exit 0;; esac"#;
 
