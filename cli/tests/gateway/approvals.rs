@@ -6,7 +6,7 @@ use tokio::process::Command;
 use crate::played::{Play, RECEIPT, RUN, digest, harness, permission, plan, session};
 
 /// A new key of ada's: its file, and its public half.
-async fn key(dir: &std::path::Path) -> (String, PublicKey) {
+pub(crate) async fn key(dir: &std::path::Path) -> (String, PublicKey) {
     let out = dir.join("ada");
     let mut program = Command::new(env!("CARGO_BIN_EXE_harness"));
     program.args(["key", "new", "--subject", "ada", "--json", "--out", out.to_str().unwrap()]);

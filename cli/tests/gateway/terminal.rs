@@ -15,6 +15,7 @@ use rustix::{
 use serde_json::Value;
 use tokio::{net::TcpListener, process::Command};
 
+use crate::approvals::key;
 use crate::played::{Gateway, LIMIT, Play, RUN, token};
 
 /// A terminal, and everything that was written to it.
@@ -249,4 +250,24 @@ async fn after_one_of_two_it_is_said_who_is_still_needed_and_the_other_may_say_n
     })
     .await;
     assert_eq!((code, decisions(&heard)), (Some(0), vec!["allow"]));
+}
+
+#[tokio::test]
+async fn with_a_key_only_a_yes_is_signed() {
+    let dir = tempfile::tempdir().unwrap();
+    let (file, public) = key(dir.path()).await;
+    let words = [&CONNECT[..], &["--key", &file]].concat();
+    for (typed, decision) in [("", "deny"), ("y", "allow")] {
+        let (code, heard) = at_a_terminal(Play::NeedsASignature, &words, move |terminal| {
+            let shown = terminal.until("anything else denies: ");
+            assert!(shown.contains("with their own signature"), "{shown}");
+            terminal.type_line(typed);
+        })
+        .await;
+        assert_eq!((code, decisions(&heard)), (Some(0), vec![decision]));
+        let answer =
+            heard.iter().find(|request| request["method"] == "permission/respond").unwrap();
+        let by = answer["params"].get("approval").map(|approval| approval["keyId"].clone());
+        assert_eq!(by, (typed == "y").then(|| public.id().to_string().into()));
+    }
 }
