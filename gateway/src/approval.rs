@@ -1,15 +1,16 @@
 //! A person's answer to an ask: claimed first, signed for the winner, recorded, handed over. What is signed is the
 //! digest of the plan that this client was sent, never one that somebody states.
+mod person;
 mod settled;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use event::id::{CallId, PermissionId, ReceiptId, RunId, SessionId};
+use event::id::{CallId, PermissionId, RunId, SessionId};
 use event::{Data, Digest, Executor, PermissionRequested, ReceiptSigned, canon};
 use proto::agent::v1 as wire;
 use proto::agent::v1::claim_permission_response::Result as Claimed;
 use proto::agent::v1::resolve_permission_response::Result as Resolved;
-use receipt::{Payload, Plan, Receipt, Scope, Signed, SignedApproval, plan_digest};
+use receipt::{Payload, Plan, Receipt, Requirement, Scope, Signed, SignedApproval, plan_digest};
 use serde_json::Value;
 use tracing::{error, info};
 use transport::Chain;
@@ -40,6 +41,8 @@ pub(crate) struct Ask {
     action_digest: Digest,
     executor: Executor,
     scopes: Vec<Scope>,
+    /// Whose allows it needs.
+    approval: Vec<Requirement>,
 }
 
 /// The event is not an ask that could be shown to anyone.
@@ -75,7 +78,7 @@ impl Ask {
             return Err(NotAnAsk::Scope);
         }
         let action_digest = plan.action_digest().map_err(|_| NotAnAsk::Plan)?;
-        let Plan { run, call, executor, scopes, patch, .. } = plan;
+        let Plan { run, call, executor, scopes, patch, approval, .. } = plan;
         let (permission, patch) = (requested.permission_id, patch.map(|patch| patch.digest));
         Ok(Self {
             permission,
@@ -87,6 +90,7 @@ impl Ask {
             action_digest,
             executor,
             scopes,
+            approval,
         })
     }
 }
@@ -124,10 +128,12 @@ impl From<wire::Counted> for Counted {
     }
 }
 
-/// Settles the ask or counts towards it, or says why this answer does neither.
+/// Settles the ask or counts towards it, or says why this answer does neither. `requester` is whose session it is. Who
+/// cannot count may still say no.
 pub(crate) async fn answer(
     desk: &Desk,
     person: &Person,
+    requester: &str,
     ask: &Ask,
     answer: Answer,
 ) -> Result<Option<Counted>, Refusal> {
@@ -142,6 +148,7 @@ pub(crate) async fn answer(
             if !ask.scopes.contains(&scope) {
                 return Err(Refusal::ScopeNotOffered);
             }
+            person::may_allow(ask, person, requester, scope, approval.as_ref(), sign::now())?;
             allow(desk, person, ask, scope, note, approval).await
         }
         Verdict::Deny => {
@@ -252,23 +259,7 @@ async fn receipt(
             grant::held(desk, person, ask.session, found.grant)?.1.exp
         }
     };
-    Ok(Receipt {
-        id: ReceiptId::new(),
-        tenant: person.tenant.clone(),
-        session: ask.session,
-        run: ask.run,
-        call: ask.call,
-        permission: ask.permission,
-        plan: ask.plan_digest,
-        action: ask.action_digest,
-        scope,
-        subject: person.subject.clone(),
-        roles: person.roles.iter().copied().collect(),
-        approval: None,
-        audience: ask.executor,
-        iat,
-        exp,
-    })
+    Ok(person::receipt(ask, person, scope, iat, exp))
 }
 
 /// The receipt as the ledger keeps it: readable, and complete enough to be verified from there.

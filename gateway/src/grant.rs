@@ -1,5 +1,7 @@
 //! Session grants: what a session may do, signed when it is opened and renewed with new times only. A grant exists
 //! once the ledger has it.
+use std::sync::Arc;
+
 use acp::TaskId;
 use event::id::SessionId;
 use event::{Digest, GrantIssued};
@@ -29,19 +31,20 @@ pub(crate) struct Terms {
     pub(crate) on_disconnect: Option<OnDisconnect>,
 }
 
-/// When a session's grant was signed and until when it is valid.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Whose session it is, when its grant was signed and until when that is valid.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Life {
+    pub(crate) requester: Arc<str>,
     iat: u64,
     exp: u64,
 }
 
 impl Life {
     fn of(grant: &Grant) -> Self {
-        Self { iat: grant.iat, exp: grant.exp }
+        Self { requester: grant.subject.as_str().into(), iat: grant.iat, exp: grant.exp }
     }
 
-    fn is_past_half(self, now: u64) -> bool {
+    fn is_past_half(&self, now: u64) -> bool {
         now >= self.iat + (self.exp - self.iat) / 2
     }
 }
@@ -279,7 +282,7 @@ mod tests {
 
     #[test]
     fn a_grant_is_renewed_from_the_middle_of_its_life_on() {
-        let life = Life { iat: 100, exp: 200 };
+        let life = Life { requester: "ada".into(), iat: 100, exp: 200 };
         assert_eq!(
             (life.is_past_half(149), life.is_past_half(150), life.is_past_half(500)),
             (false, true, true)

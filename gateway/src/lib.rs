@@ -15,6 +15,7 @@ mod record;
 mod refusal;
 mod sign;
 mod socket;
+mod standing;
 #[cfg(test)]
 mod tests;
 

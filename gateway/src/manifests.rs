@@ -1,17 +1,32 @@
-//! The reviewed manifests: chosen by id, read again for every session, never taken from a client.
-use std::collections::BTreeSet;
+//! The reviewed manifests: chosen by id, read again for every session, never taken from a client. A new version that
+//! cannot be used changes nothing and is said loudly; a file that was removed is offered no more.
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::{fs, io};
 
 use acp::TaskId;
 use manifest::{Faults, Manifest};
-use tracing::warn;
+use metrics::{counter, gauge};
+use tracing::{error, info, warn};
 use transport::Chain;
+
+/// What the metrics of a watched file call it.
+const FILE: &str = "manifest";
 
 #[derive(Clone, Debug)]
 pub(crate) struct Manifests {
     dir: PathBuf,
     default: Option<TaskId>,
+    held: Arc<Mutex<BTreeMap<TaskId, Held>>>,
+}
+
+/// The last good version of a file.
+#[derive(Clone, Debug)]
+struct Held {
+    reviewed: Reviewed,
+    /// Why the present version is not in force, as it was said.
+    broken: Option<String>,
 }
 
 /// A manifest with the bytes that its digest is of.
@@ -48,13 +63,13 @@ pub(crate) enum Error {
 impl Manifests {
     /// Reads all of them, so that a broken one stops the start and not a session.
     pub(crate) fn open(dir: &Path, default: Option<TaskId>) -> Result<Self, Error> {
-        let manifests = Self { dir: dir.to_owned(), default };
-        let ids = manifests.ids()?;
+        let manifests = Self { dir: dir.to_owned(), default, held: Arc::default() };
+        let ids = manifests.ids()?.into_iter().collect::<Result<BTreeSet<_>, _>>()?;
         if ids.is_empty() {
             return Err(Error::None { path: dir.to_owned() });
         }
         for id in &ids {
-            manifests.read(id)?;
+            manifests.current(id)?;
         }
         match &manifests.default {
             Some(id) if !ids.contains(id) => Err(Error::NoDefault { id: id.as_str().to_owned() }),
@@ -62,25 +77,69 @@ impl Manifests {
         }
     }
 
-    /// The manifest as it is now.
+    /// The manifest as it is now, or as it last was good.
     pub(crate) fn load(&self, task: Option<&TaskId>) -> Result<Reviewed, Error> {
-        self.read(task.or(self.default.as_ref()).ok_or(Error::Unnamed)?)
+        self.current(task.or(self.default.as_ref()).ok_or(Error::Unnamed)?)
     }
 
-    /// Every model that a manifest allows. One that broke after the start is left out.
+    /// Every model that a manifest allows. What never was good is left out.
     pub(crate) fn models(&self) -> Vec<String> {
         let ids = self.ids().unwrap_or_else(|error| {
             warn!(error = %Chain(&error), "manifests cannot be listed");
-            BTreeSet::new()
+            Vec::new()
         });
         let mut models = BTreeSet::new();
         for id in ids {
-            match self.read(&id) {
+            match id.and_then(|id| self.current(&id)) {
                 Ok(reviewed) => models.extend(reviewed.manifest.models),
                 Err(error) => warn!(error = %Chain(&error), "a manifest is left out"),
             }
         }
         models.into_iter().collect()
+    }
+
+    /// That a file is gone is somebody's decision. That it cannot be understood is not.
+    fn current(&self, id: &TaskId) -> Result<Reviewed, Error> {
+        let found = self.read(id);
+        let mut held = self.lock();
+        match found {
+            Ok(reviewed) => {
+                let now = Held { reviewed: reviewed.clone(), broken: None };
+                if held.insert(id.clone(), now).is_some_and(|before| before.broken.is_some()) {
+                    info!(manifest = id.as_str(), "a changed file is in force");
+                    measure(&held);
+                }
+                Ok(reviewed)
+            }
+            Err(error @ Error::Unknown { .. }) => {
+                if held.remove(id).is_some() {
+                    info!(manifest = id.as_str(), "a file was removed and is offered no more");
+                    measure(&held);
+                }
+                Err(error)
+            }
+            Err(error) => {
+                let Some(last) = held.get_mut(id) else { return Err(error) };
+                let (reviewed, why) = (last.reviewed.clone(), Chain(&error).to_string());
+                // Once per version, and not at every use.
+                if last.broken.as_ref() != Some(&why) {
+                    error!(
+                        manifest = id.as_str(),
+                        error = why,
+                        "a changed file cannot be used; the last good version stays in force"
+                    );
+                    last.broken = Some(why);
+                    counter!("harness_file_broken_total", "file" => FILE).increment(1);
+                    measure(&held);
+                }
+                Ok(reviewed)
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<TaskId, Held>> {
+        // An entry is replaced as a whole, so a panic elsewhere leaves nothing half done in it.
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn read(&self, id: &TaskId) -> Result<Reviewed, Error> {
@@ -98,22 +157,28 @@ impl Manifests {
     }
 
     /// Files that do not end in .yaml or .yml are notes; a .yml would be silently left out, so it is a fault.
-    fn ids(&self) -> Result<BTreeSet<TaskId>, Error> {
+    fn ids(&self) -> Result<Vec<Result<TaskId, Error>>, Error> {
         let failed = |source| Error::Read { path: self.dir.clone(), source };
-        let mut ids = BTreeSet::new();
+        let mut ids = Vec::new();
         for entry in fs::read_dir(&self.dir).map_err(failed)? {
             let path = entry.map_err(failed)?.path();
             let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
             if name.starts_with('.') || !(name.ends_with(".yaml") || name.ends_with(".yml")) {
                 continue;
             }
-            match name.strip_suffix(".yaml").map(TaskId::new) {
-                Some(Ok(id)) => ids.insert(id),
-                Some(Err(_)) | None => return Err(Error::Name { path }),
-            };
+            ids.push(match name.strip_suffix(".yaml").map(TaskId::new) {
+                Some(Ok(id)) => Ok(id),
+                Some(Err(_)) | None => Err(Error::Name { path }),
+            });
         }
         Ok(ids)
     }
+}
+
+/// How many manifests are in force in another version than their files have.
+fn measure(held: &BTreeMap<TaskId, Held>) {
+    let broken = held.values().filter(|held| held.broken.is_some()).count();
+    gauge!("harness_file_broken", "file" => FILE).set(u32::try_from(broken).unwrap_or(u32::MAX));
 }
 
 #[cfg(test)]
@@ -139,6 +204,46 @@ mod tests {
         fs::write(dir.path().join("fix-tests.yaml"), GOOD.replace("small", "tiny"))
             .expect("written");
         assert_eq!(manifests.load(None).expect("the default").manifest.models, ["tiny", "large"]);
+    }
+
+    #[test]
+    fn a_version_that_cannot_be_used_leaves_the_last_good_one_in_force() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("fix-tests.yaml");
+        fs::write(&path, GOOD).expect("written");
+        let manifests = Manifests::open(dir.path(), Some(id("fix-tests"))).expect("opens");
+        let other_id = GOOD.replace("id: fix-tests", "id: other");
+        for broken in ["", "id: [", "permissions: {fs.read: perhaps}", &other_id] {
+            fs::write(&path, broken).expect("written");
+            assert_eq!(manifests.load(None).expect("the last good").bytes, GOOD.as_bytes());
+            assert_eq!(manifests.models(), ["large", "small"], "{broken}");
+            assert_eq!(manifests.lock().values().filter(|it| it.broken.is_some()).count(), 1);
+        }
+        let mended = GOOD.replace("small", "tiny");
+        fs::write(&path, &mended).expect("written");
+        assert_eq!(manifests.load(None).expect("the new one").bytes, mended.as_bytes());
+        assert!(manifests.lock().values().all(|it| it.broken.is_none()));
+    }
+
+    #[test]
+    fn a_removed_manifest_is_offered_no_more_and_a_new_one_must_be_good() {
+        let dir = tempfile::tempdir().expect("a directory");
+        fs::write(dir.path().join("fix-tests.yaml"), GOOD).expect("written");
+        let other = dir.path().join("other.yaml");
+        let manifests = Manifests::open(dir.path(), None).expect("opens");
+        let load = || manifests.load(Some(&id("other")));
+        // What never was good has no last good version, and takes nothing from the others.
+        fs::write(&other, "id: [").expect("written");
+        assert!(matches!(load(), Err(Error::Faults { .. })));
+        fs::write(dir.path().join("Misnamed.yaml"), GOOD).expect("written");
+        assert_eq!(manifests.models(), ["large", "small"]);
+        fs::write(&other, GOOD.replace("id: fix-tests", "id: other")).expect("written");
+        load().expect("a good one");
+        fs::remove_file(&other).expect("removed");
+        assert!(matches!(load(), Err(Error::Unknown { .. })));
+        // Its last good version went with it.
+        fs::write(&other, "id: [").expect("written");
+        assert!(matches!(load(), Err(Error::Faults { .. })));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use event::id::{PermissionId, RunId, SessionId};
+use event::id::{PermissionId, ReceiptId, RunId, SessionId};
 use proto::agent::v1 as wire;
 use proto::agent::v1::agent_service_client::AgentServiceClient;
 use proto::audit::v1::audit_service_client::AuditServiceClient;
@@ -140,6 +140,40 @@ impl Agent {
                 };
                 let request = self.request(person, METHOD, about, LONG, message)?;
                 Ok(self.client.clone().get_patch(request).await?.into_inner())
+            })
+            .await
+    }
+
+    pub(crate) async fn grants(
+        &self,
+        person: &Person,
+        session: SessionId,
+    ) -> Result<wire::ListGrantsResponse, Fault> {
+        const METHOD: &str = "/harness.agent.v1.AgentService/ListGrants";
+        self.patience
+            .keep(|| async {
+                let message = wire::ListGrantsRequest { session_id: session.to_string() };
+                let request = self.request(person, METHOD, about(session), SHORT, message)?;
+                Ok(self.client.clone().list_grants(request).await?.into_inner())
+            })
+            .await
+    }
+
+    pub(crate) async fn revoke_grant(
+        &self,
+        person: &Person,
+        session: SessionId,
+        receipt: ReceiptId,
+    ) -> Result<wire::RevokeGrantResponse, Fault> {
+        const METHOD: &str = "/harness.agent.v1.AgentService/RevokeGrant";
+        self.patience
+            .keep(|| async {
+                let message = wire::RevokeGrantRequest {
+                    session_id: session.to_string(),
+                    receipt_id: receipt.to_string(),
+                };
+                let request = self.request(person, METHOD, about(session), LONG, message)?;
+                Ok(self.client.clone().revoke_grant(request).await?.into_inner())
             })
             .await
     }

@@ -20,6 +20,20 @@ pub(crate) enum Refusal {
     PermissionNotFound,
     #[error("{0}")]
     PermissionResolved(Settled),
+    #[error("{0} (NOT_AN_APPROVER); the ask stays open")]
+    NotAnApprover(String),
+    #[error(
+        "the plan asks for your own signature, and the answer has none (APPROVAL_SIGNATURE_MISSING); the ask stays open"
+    )]
+    ApprovalMissing,
+    #[error(
+        "your signature is under something else than this answer (APPROVAL_MISMATCH); the ask stays open"
+    )]
+    ApprovalMismatch,
+    #[error(
+        "your signature is not valid now; check your clock and sign again (APPROVAL_EXPIRED); the ask stays open"
+    )]
+    ApprovalExpired,
     #[error("the answer took too long and lapsed; answer again")]
     Lapsed,
     #[error(
@@ -75,6 +89,8 @@ pub(crate) fn refused(peer: &'static str, fault: Fault) -> Refusal {
         (_, "PLAN_DIGEST_MISMATCH") => Refusal::PlanMismatch,
         (_, "SCOPE_NOT_OFFERED") => Refusal::ScopeNotOffered,
         (Code::PermissionDenied, "ROLE_NOT_ALLOWED") => Refusal::Forbidden,
+        (Code::PermissionDenied, "NOT_AN_APPROVER") => Refusal::NotAnApprover(message),
+        (Code::PermissionDenied, "APPROVAL_SIGNATURE_MISSING") => Refusal::ApprovalMissing,
         (Code::FailedPrecondition | Code::InvalidArgument | Code::AlreadyExists, _) => {
             Refusal::Peer { reason, message }
         }

@@ -9,7 +9,9 @@ mod doors;
 mod events;
 mod mesh;
 mod patches;
+mod people;
 mod sessions;
+mod standing;
 mod start;
 mod wire;
 

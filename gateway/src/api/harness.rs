@@ -2,6 +2,7 @@
 //! translates; what may be done is decided behind it.
 mod call;
 mod job;
+mod look;
 mod reply;
 mod session;
 
@@ -257,9 +258,8 @@ impl Connection {
             Call::Respond(params) => self.respond(id.clone(), params, offer),
             Call::Cancel(params) => self.cancel(id.clone(), &params),
             Call::PatchRead(params) => self.read_patch(id.clone(), &params),
-            Call::GrantList(_) | Call::GrantRevoke(_) => {
-                Err(Failure::new(Code::MethodNotFound, "standing allows are not served here yet"))
-            }
+            Call::GrantList(params) => self.list_grants(id.clone(), &params),
+            Call::GrantRevoke(params) => self.revoke_grant(id.clone(), &params),
         };
         match refused {
             Ok(()) => Ok(()),

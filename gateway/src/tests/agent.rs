@@ -13,6 +13,8 @@ use tokio::sync::watch;
 use tonic::{Request, Status};
 use transport::{Code, Peer, Public, TaskTracker, to_status};
 
+use super::audit::FakeAudit;
+
 pub(crate) use make::{import, plan, requested, sealed};
 
 #[derive(Clone, Debug)]
@@ -22,6 +24,7 @@ pub(crate) struct FakeAgent(Arc<Shared>);
 struct Shared {
     verifier: Verifier,
     tracker: TaskTracker,
+    audit: FakeAudit,
     state: Mutex<State>,
     changed: watch::Sender<()>,
 }
@@ -34,6 +37,13 @@ pub(crate) struct State {
     pub(crate) failures: Vec<(&'static str, Failure)>,
     /// Settles an ask like this after it was claimed and before its receipt comes.
     pub(crate) overtaken: Option<(String, wire::DenySource)>,
+    /// So many receipts must come for each ask; what came so far of those that take more.
+    pub(crate) needs: u32,
+    pub(crate) counted: BTreeMap<PermissionId, Vec<Receipt>>,
+    /// What stands, of whatever session; and what was taken back, with how many entries the ledger had then.
+    pub(crate) grants: Vec<wire::RunGrant>,
+    pub(crate) revoked: Vec<(String, usize)>,
+    pub(crate) pending: bool,
     /// What an import would write, and how much of it is shown at a time.
     pub(crate) patch: (String, usize),
     /// Subscriptions that are open now, and whether each speaks for somebody who may answer.
@@ -92,10 +102,20 @@ fn failure(code: Code, reason: &'static str) -> Status {
 }
 
 impl FakeAgent {
-    pub(crate) fn new(ca_pem: &str, trust_domain: &str, tracker: TaskTracker) -> Self {
+    pub(crate) fn new(
+        ca_pem: &str,
+        trust_domain: &str,
+        tracker: TaskTracker,
+        audit: FakeAudit,
+    ) -> Self {
         let verifier = Verifier::new(ca_pem.as_bytes(), trust_domain).expect("a CA");
-        let shared =
-            Shared { verifier, tracker, state: Mutex::default(), changed: watch::Sender::new(()) };
+        let shared = Shared {
+            verifier,
+            tracker,
+            audit,
+            state: Mutex::default(),
+            changed: watch::Sender::new(()),
+        };
         Self(Arc::new(shared))
     }
 
@@ -159,7 +179,7 @@ impl FakeAgent {
         self.ask_for(session, import(session, run, text)).0
     }
 
-    fn ask_for(&self, session: SessionId, plan: Plan) -> (PermissionId, Plan) {
+    pub(crate) fn ask_for(&self, session: SessionId, plan: Plan) -> (PermissionId, Plan) {
         let permission = PermissionId::new();
         let bytes = sealed(requested(permission, &plan));
         let seq = self.push_bytes(session, bytes);

@@ -183,6 +183,26 @@ async fn whoever_comes_second_is_told_who_was_first() {
 }
 
 #[tokio::test]
+async fn the_same_request_id_for_another_ask_is_another_answer() {
+    let mesh = Mesh::start().await;
+    let (mut ada, session, first, _) = asked(&mesh).await;
+    let (second, _) = mesh.agent.ask(session);
+    while ada.json().await["params"]["event"]["type"] != "permission.requested" {}
+    for permission in [first, second] {
+        let answer = ada.call(7, "permission/respond", respond(session, permission, "allow")).await;
+        assert_eq!(answer["result"], json!({ "accepted": true }));
+        assert!(standing(&mesh, session, permission).starts_with(r#"Allowed("ada""#));
+    }
+    // Nor is the same answer once more another one, under whatever id: its own name is told.
+    for id in [7, 8] {
+        let twice = ada.call(id, "permission/respond", respond(session, first, "allow")).await;
+        assert_eq!(resolved_by(&twice), "already resolved: allowed by ada");
+    }
+    let signed = mesh.audit.kinds().iter().filter(|kind| **kind == "receipt.signed").count();
+    assert_eq!(signed, 2, "one for each ask");
+}
+
+#[tokio::test]
 async fn an_allow_that_loses_after_its_claim_is_told_to_whom() {
     let mesh = Mesh::start().await;
     for (by, source, says) in [

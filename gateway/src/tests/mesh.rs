@@ -39,9 +39,10 @@ impl Drop for Mesh {
 }
 
 /// Who there is: name, roles, tenant, seconds to live.
-const PEOPLE: [(&str, &[&str], &str, i64); 5] = [
+const PEOPLE: [(&str, &[&str], &str, i64); 6] = [
     ("ada", &["operator"], "home", 3600),
     ("bob", &["operator"], "home", 3600),
+    ("anna", &["admin"], "home", 3600),
     ("vera", &["viewer"], "home", 3600),
     ("eve", &["operator"], "abroad", 3600),
     ("late", &["operator"], "home", -1),
@@ -142,12 +143,13 @@ impl Mesh {
         let stop = CancellationToken::new();
         let context = |service| pki.context(service).expect("a context");
         let agent_context = context(Service::AgentSvc);
-        let agent =
-            FakeAgent::new(pki.services.cert_pem(), "example.test", agent_context.tracker.clone());
+        let audit = FakeAudit::default();
+        let tracker = agent_context.tracker.clone();
+        let agent = FakeAgent::new(pki.services.cert_pem(), "example.test", tracker, audit.clone());
         let server = Server::new(&agent_context, only_the_gateway("harness.agent.v1.AgentService"))
             .add_service(AgentServiceServer::new(agent.clone()));
         let agent_addr = listen(&agent_context, server, &stop).await;
-        let (audit, audit_context) = (FakeAudit::default(), context(Service::AuditSvc));
+        let audit_context = context(Service::AuditSvc);
         let server = Server::new(&audit_context, only_the_gateway("harness.audit.v1.AuditService"))
             .add_service(AuditServiceServer::new(audit.clone()));
         let audit_addr = listen(&audit_context, server, &stop).await;

@@ -2,7 +2,7 @@
 use acp::{
     AgentCapabilities, AttachParams, AttachTarget, CancelAnswer, CancelParams, ClientCapabilities,
     Code, Cursor, Decision, Failure, InitializeAnswer, InitializeParams, Malformed, NewParams,
-    PatchReadParams, PromptParams, RequestId, RespondAnswer, RespondParams, Seq,
+    PromptParams, RequestId, RespondAnswer, RespondParams, Seq,
 };
 use event::id::{RunId, SessionId};
 use proto::agent::v1 as wire;
@@ -19,7 +19,6 @@ use crate::approval::{self, Answer, Counted, Verdict};
 use crate::authn::Person;
 use crate::feed::{self, Opened};
 use crate::grant::{self, Life, Terms};
-use crate::patch;
 use crate::peers::Key;
 use crate::refusal::{Refusal, refused};
 
@@ -208,7 +207,8 @@ impl Connection {
         self.start(async move |desk, person| {
             let settled = async {
                 grant::keep(&desk, &person, session, &life).await?;
-                approval::answer(&desk, &person, &ask, answer).await
+                let requester = life.lock().await.requester.clone();
+                approval::answer(&desk, &person, &requester, &ask, answer).await
             };
             Done::Reply(match settled.await {
                 Ok(counted) => {
@@ -235,38 +235,13 @@ impl Connection {
         Ok(())
     }
 
-    pub(super) fn read_patch(
-        &mut self,
-        id: RequestId,
-        params: &PatchReadParams,
-    ) -> Result<(), Failure> {
-        if !self.person.may_watch() {
-            return Err(reply::refused(&Refusal::Forbidden));
-        }
-        let PatchReadParams { session_id, permission_id, offset } = params;
-        let (_, known) = self.known(session_id.as_str())?;
-        // Only what was shown here: its plan says which patch it must be.
-        let ask = known
-            .ask(permission_id.as_str())
-            .ok_or_else(|| reply::refused(&Refusal::PermissionNotFound))?
-            .clone();
-        let offset = offset.map_or(0, Seq::get);
-        self.start(async move |desk, person| {
-            Done::Reply(match patch::page(&desk, &person, &ask, offset).await {
-                Ok(page) => reply::success(&id, &page),
-                Err(refusal) => reply::failure(Some(&id), &reply::refused(&refusal)),
-            })
-        });
-        Ok(())
-    }
-
-    fn known(&mut self, id: &str) -> Result<(SessionId, &mut Session), Failure> {
+    pub(super) fn known(&mut self, id: &str) -> Result<(SessionId, &mut Session), Failure> {
         let id = SessionId::parse(id).ok();
         let known = id.and_then(|id| self.sessions.get_mut(&id).map(|session| (id, session)));
         known.ok_or_else(|| reply::refused(&Refusal::SessionNotFound))
     }
 
-    fn acts(&self) -> Result<(), Failure> {
+    pub(super) fn acts(&self) -> Result<(), Failure> {
         if self.person.may_act() { Ok(()) } else { Err(reply::refused(&Refusal::Forbidden)) }
     }
 

@@ -73,7 +73,7 @@ fn internal() -> Failure {
 /// The dialect's words for a refusal.
 pub(super) fn refused(refusal: &Refusal) -> Failure {
     let code = match refusal {
-        Refusal::Forbidden | Refusal::OnlyWatches => Code::Forbidden,
+        Refusal::Forbidden | Refusal::OnlyWatches | Refusal::NotAnApprover(_) => Code::Forbidden,
         Refusal::SessionNotFound => Code::SessionNotFound,
         Refusal::SessionAlreadyRun => Code::SessionAlreadyRun,
         Refusal::PermissionNotFound => Code::PermissionNotFound,
@@ -84,6 +84,9 @@ pub(super) fn refused(refusal: &Refusal) -> Failure {
         | Refusal::NoPatch
         | Refusal::ModelNotAllowed
         | Refusal::HoldNotAllowed
+        | Refusal::ApprovalMissing
+        | Refusal::ApprovalMismatch
+        | Refusal::ApprovalExpired
         | Refusal::Malformed(_)
         | Refusal::HoldsSecret
         | Refusal::Manifest(

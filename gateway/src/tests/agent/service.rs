@@ -146,6 +146,14 @@ impl AgentService for FakeAgent {
                 let (decision, source) = (decision.into(), source.into());
                 Ok(Claimed::Lost(wire::Lost { decision, by: by.to_owned(), source, settled }))
             };
+            let counted = state.counted.get(&permission).map_or(&[][..], Vec::as_slice);
+            if decision == wire::Decision::Allow
+                && counted.iter().any(|receipt| receipt.subject == obo.subject)
+            {
+                let have = u32::try_from(counted.len()).expect("few");
+                let counted = wire::Counted { have, need: state.needs };
+                return Ok(wire::claim_permission_response::Result::AlreadyCounted(counted));
+            }
             match &ask.standing {
                 Standing::Open => {}
                 Standing::Claimed(by)
@@ -189,7 +197,8 @@ impl AgentService for FakeAgent {
         self.change(|state| {
             let id = find(&session_id, state, &obo)?;
             let permission = PermissionId::parse(&permission_id).expect("an id");
-            let overtaken = state.overtaken.take();
+            let (overtaken, needs) = (state.overtaken.take(), state.needs);
+            let counted = state.counted.entry(permission).or_default();
             let ask = state
                 .sessions
                 .get_mut(&id)
@@ -205,6 +214,12 @@ impl AgentService for FakeAgent {
                     let decision = wire::Decision::Deny.into();
                     let source = source.into();
                     Resolved::Lost(wire::Lost { decision, by, source, settled: true })
+                }
+                None if counted.len() + 1 < usize::try_from(needs).expect("few") => {
+                    counted.push(receipt);
+                    ask.standing = Standing::Open;
+                    let have = u32::try_from(counted.len()).expect("few");
+                    Resolved::Counted(wire::Counted { have, need: needs })
                 }
                 None => {
                     ask.standing = Standing::Allowed(obo.subject.clone(), Box::new(receipt));
@@ -247,16 +262,27 @@ impl AgentService for FakeAgent {
 
     async fn list_grants(
         &self,
-        _: Request<wire::ListGrantsRequest>,
+        request: Request<wire::ListGrantsRequest>,
     ) -> Result<Response<wire::ListGrantsResponse>, Status> {
-        Err(Status::unimplemented("nobody lists yet"))
+        let obo = self.admit(&request, "ListGrants", Some(&request.get_ref().session_id), None)?;
+        find(&request.get_ref().session_id, &self.state(), &obo)?;
+        Ok(Response::new(wire::ListGrantsResponse { grants: self.state().grants.clone() }))
     }
 
     async fn revoke_grant(
         &self,
-        _: Request<wire::RevokeGrantRequest>,
+        request: Request<wire::RevokeGrantRequest>,
     ) -> Result<Response<wire::RevokeGrantResponse>, Status> {
-        Err(Status::unimplemented("nobody revokes yet"))
+        let obo = self.admit(&request, "RevokeGrant", Some(&request.get_ref().session_id), None)?;
+        find(&request.get_ref().session_id, &self.state(), &obo)?;
+        let receipt = request.into_inner().receipt_id;
+        let recorded = self.0.audit.entries().len();
+        let pending = self.change(|state| {
+            state.grants.retain(|grant| grant.receipt_id != receipt);
+            state.revoked.push((receipt, recorded));
+            state.pending
+        });
+        Ok(Response::new(wire::RevokeGrantResponse { revoked: true, pending }))
     }
 
     async fn cancel(

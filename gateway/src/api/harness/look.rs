@@ -1,0 +1,78 @@
+//! The methods about what a session holds: the patch that an ask would import, and the standing allows of its run.
+use acp::{
+    Failure, GrantListAnswer, GrantListParams, GrantRevokeAnswer, GrantRevokeParams,
+    PatchReadParams, RequestId, Seq,
+};
+use event::id::ReceiptId;
+
+use super::job::Done;
+use super::{Connection, reply};
+use crate::refusal::Refusal;
+use crate::{patch, standing};
+
+impl Connection {
+    pub(super) fn read_patch(
+        &mut self,
+        id: RequestId,
+        params: &PatchReadParams,
+    ) -> Result<(), Failure> {
+        if !self.person.may_watch() {
+            return Err(reply::refused(&Refusal::Forbidden));
+        }
+        let PatchReadParams { session_id, permission_id, offset } = params;
+        let (_, known) = self.known(session_id.as_str())?;
+        // Only what was shown here: its plan says which patch it must be.
+        let ask = known
+            .ask(permission_id.as_str())
+            .ok_or_else(|| reply::refused(&Refusal::PermissionNotFound))?
+            .clone();
+        let offset = offset.map_or(0, Seq::get);
+        self.start(async move |desk, person| {
+            Done::Reply(match patch::page(&desk, &person, &ask, offset).await {
+                Ok(page) => reply::success(&id, &page),
+                Err(refusal) => reply::failure(Some(&id), &reply::refused(&refusal)),
+            })
+        });
+        Ok(())
+    }
+
+    pub(super) fn list_grants(
+        &mut self,
+        id: RequestId,
+        params: &GrantListParams,
+    ) -> Result<(), Failure> {
+        if !self.person.may_watch() {
+            return Err(reply::refused(&Refusal::Forbidden));
+        }
+        let (session, _) = self.known(params.session_id.as_str())?;
+        self.start(async move |desk, person| {
+            Done::Reply(match standing::list(&desk, &person, session).await {
+                Ok(grants) => reply::success(&id, &GrantListAnswer { grants }),
+                Err(refusal) => reply::failure(Some(&id), &reply::refused(&refusal)),
+            })
+        });
+        Ok(())
+    }
+
+    pub(super) fn revoke_grant(
+        &mut self,
+        id: RequestId,
+        params: &GrantRevokeParams,
+    ) -> Result<(), Failure> {
+        self.acts()?;
+        let (session, _) = self.known(params.session_id.as_str())?;
+        let receipt = ReceiptId::parse(params.receipt_id.as_str()).ok();
+        self.start(async move |desk, person| {
+            let revoked = match receipt {
+                Some(receipt) => standing::revoke(&desk, &person, session, receipt).await,
+                // What is no id at all is answered like an id of nothing.
+                None => Ok(GrantRevokeAnswer { revoked: false, pending: false }),
+            };
+            Done::Reply(match revoked {
+                Ok(answer) => reply::success(&id, &answer),
+                Err(refusal) => reply::failure(Some(&id), &reply::refused(&refusal)),
+            })
+        });
+        Ok(())
+    }
+}
