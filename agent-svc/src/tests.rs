@@ -17,4 +17,5 @@ mod restart;
 mod runs;
 mod sandbox;
 mod sessions;
+mod sources;
 mod stops;
