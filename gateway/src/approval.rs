@@ -187,10 +187,7 @@ async fn allow(
         Scope::Run => wire::Scope::Run,
     };
     let source = wire::DenySource::Unspecified;
-    let claimed = claim(desk, person, ask, wire::Decision::Allow, wire_scope, source, note);
-    if let Some(counted) = claimed.await? {
-        return Ok(Some(counted));
-    }
+    claim(desk, person, ask, wire::Decision::Allow, wire_scope, source, note).await?;
     // From here on the row is leased to this person: whatever fails, the same answer may be given again.
     let receipt = Receipt { approval, ..receipt(desk, person, ask, scope).await? };
     let signed = desk.sign.receipt(&receipt).map_err(|malformed| {
@@ -212,7 +209,6 @@ async fn allow(
     Ok(counted)
 }
 
-/// Nothing where it is won; how far the ask is, where this person's allow counts already.
 async fn claim(
     desk: &Desk,
     person: &Person,
@@ -221,7 +217,7 @@ async fn claim(
     scope: wire::Scope,
     source: wire::DenySource,
     note: String,
-) -> Result<Option<Counted>, Refusal> {
+) -> Result<(), Refusal> {
     let request = wire::ClaimPermissionRequest {
         session_id: ask.session.to_string(),
         permission_id: ask.permission.to_string(),
@@ -233,8 +229,8 @@ async fn claim(
     };
     let claimed = desk.agent.claim(person, ask.session, ask.permission, &request).await;
     match claimed.map_err(|fault| refused("agent-svc", fault))?.result {
-        Some(Claimed::Won(wire::Won { lease_until_ms: _ })) => Ok(None),
-        Some(Claimed::AlreadyCounted(counted)) => Ok(Some(counted.into())),
+        Some(Claimed::Won(wire::Won { lease_until_ms: _ })) => Ok(()),
+        Some(Claimed::AlreadyCounted(counted)) => Err(Refusal::AlreadyCounted(counted.into())),
         Some(Claimed::Lost(lost)) => Err(Refusal::PermissionResolved(Settled::read(lost))),
         None => Err(Refusal::Internal),
     }

@@ -3,7 +3,7 @@
 use tracing::{error, warn};
 use transport::{Code, Fault};
 
-use crate::approval::Settled;
+use crate::approval::{Counted, Settled};
 use crate::manifests;
 
 #[derive(Debug, thiserror::Error)]
@@ -22,6 +22,8 @@ pub(crate) enum Refusal {
     PermissionResolved(Settled),
     #[error("{0} (NOT_AN_APPROVER); the ask stays open")]
     NotAnApprover(String),
+    #[error("your allow counts already, {} of {}; somebody else has to allow this, too", .0.have, .0.need)]
+    AlreadyCounted(Counted),
     #[error(
         "the plan asks for your own signature, and the answer has none (APPROVAL_SIGNATURE_MISSING); the ask stays open"
     )]

@@ -37,7 +37,9 @@ pub(super) fn may_allow(
 /// Why, for the person.
 fn said(unfit: Unfit, requirements: &[Requirement], own: &BTreeSet<Role>) -> String {
     match unfit {
-        Unfit::Requester => "it is your own session; somebody else has to allow this".to_owned(),
+        Unfit::Requester => {
+            "you opened this session yourself; somebody else has to allow this".to_owned()
+        }
         Unfit::Role => {
             let wanted: BTreeSet<&str> =
                 requirements.iter().flat_map(|it| &it.roles).map(String::as_str).collect();

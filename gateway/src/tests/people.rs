@@ -77,7 +77,7 @@ async fn the_requester_is_told_that_somebody_else_must_allow_it_and_may_still_sa
     for raw in [&mut ada, &mut again] {
         let refused = raw.call(2, "permission/respond", allow(session, permission)).await;
         assert_eq!(code(&refused), (-32003, "ACP_FORBIDDEN"));
-        assert!(message(&refused).starts_with("it is your own session;"), "{refused}");
+        assert!(message(&refused).starts_with("you opened this session yourself;"), "{refused}");
     }
     assert_eq!(claims(&mesh), 0);
     let mut no = allow(session, permission);
@@ -107,10 +107,14 @@ async fn an_allow_that_is_not_enough_is_counted_and_the_same_person_is_told_so_a
     let two = Requirement { count: 2, ..Requirement::default() };
     let (mut ada, session, permission, _) = asked(&mesh, two).await;
     let counted = json!({ "accepted": true, "counted": { "have": 1, "need": 2 } });
-    for id in [2, 3] {
-        let answer = ada.call(id, "permission/respond", allow(session, permission)).await;
-        assert_eq!(answer["result"], counted);
-    }
+    let answer = ada.call(2, "permission/respond", allow(session, permission)).await;
+    assert_eq!(answer["result"], counted);
+    let again = ada.call(3, "permission/respond", allow(session, permission)).await;
+    assert_eq!(code(&again), (-32003, "ACP_FORBIDDEN"));
+    assert_eq!(
+        message(&again),
+        "your allow counts already, 1 of 2; somebody else has to allow this, too"
+    );
     assert_eq!(mesh.audit.kinds(), ["grant.issued", "receipt.signed"], "signed once");
     let mut bob = attached(&mesh, "bob", session).await;
     let answer = bob.call(2, "permission/respond", allow(session, permission)).await;

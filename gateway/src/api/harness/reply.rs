@@ -73,7 +73,10 @@ fn internal() -> Failure {
 /// The dialect's words for a refusal.
 pub(super) fn refused(refusal: &Refusal) -> Failure {
     let code = match refusal {
-        Refusal::Forbidden | Refusal::OnlyWatches | Refusal::NotAnApprover(_) => Code::Forbidden,
+        Refusal::Forbidden
+        | Refusal::OnlyWatches
+        | Refusal::NotAnApprover(_)
+        | Refusal::AlreadyCounted(_) => Code::Forbidden,
         Refusal::SessionNotFound => Code::SessionNotFound,
         Refusal::SessionAlreadyRun => Code::SessionAlreadyRun,
         Refusal::PermissionNotFound => Code::PermissionNotFound,
