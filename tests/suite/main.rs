@@ -1,5 +1,6 @@
 //! The whole, as its users and its enemies meet it: real processes, real mTLS, a real engine, a real database.
 
+mod approvals;
 mod ask;
 mod bad_input;
 mod decisions;
