@@ -1,16 +1,20 @@
 //! What the suite drives: five real processes over a throw-away directory, people at their gateway, an impostor with
 //! agent-svc's certificate, and a reader of the ledger. It never replaces a service by a stand-in.
 
+mod admin;
 mod books;
 mod engine;
+mod hand;
 mod impostor;
 mod person;
 mod rig;
 mod sample;
 
+pub use admin::{Admin, Signatory};
 pub use books::{Books, Line};
 pub use engine::Engine;
-pub use impostor::{Asked, Impostor, Outcome};
+pub use hand::Hand;
+pub use impostor::{Asked, Completed, Impostor, Outcome};
 pub use person::{Ask, Person, Prompted, Seen};
 pub use rig::{Rig, Spec, programs};
 pub use sample::{Manifest, Turn, manifest, script};
