@@ -3,6 +3,7 @@
 
 mod admin;
 mod books;
+mod cable;
 mod engine;
 mod hand;
 mod impostor;
@@ -12,6 +13,7 @@ mod sample;
 
 pub use admin::{Admin, Signatory};
 pub use books::{Books, Line};
+pub use cable::Cable;
 pub use engine::Engine;
 pub use hand::Hand;
 pub use impostor::{Asked, Completed, Impostor, Outcome};

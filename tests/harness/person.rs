@@ -14,7 +14,7 @@ use event::Digest;
 use event::id::{PermissionId, RunId, SessionId};
 use serde_json::Value;
 
-use crate::{Rig, within};
+use crate::{Cable, Rig, within};
 
 /// One event as it came.
 #[derive(Debug, Clone, PartialEq)]
@@ -65,13 +65,28 @@ impl Person {
         Self::arrive_with(rig, token.reveal(), all).await
     }
 
+    /// Connects by a cable that can be cut, with the same offers.
+    pub async fn arrive_by(rig: &Rig, cable: &Cable) -> Result<Self> {
+        let all = ClientCapabilities { streaming: true, permissioning: true, sessions: true };
+        Self::connect(rig, &cable.endpoint, rig.ready.token.reveal(), all).await
+    }
+
     pub async fn arrive_with(
         rig: &Rig,
         token: &str,
         capabilities: ClientCapabilities,
     ) -> Result<Self> {
+        Self::connect(rig, &rig.ready.gateway, token, capabilities).await
+    }
+
+    async fn connect(
+        rig: &Rig,
+        endpoint: &str,
+        token: &str,
+        capabilities: ClientCapabilities,
+    ) -> Result<Self> {
         let options = Options {
-            endpoint: rig.ready.gateway.parse()?,
+            endpoint: endpoint.parse()?,
             ca_pem: std::fs::read(&rig.ready.ca)?,
             bearer: Bearer::new(token)?,
             limits: Limits::default(),
@@ -131,13 +146,27 @@ impl Person {
         ask: &Ask,
         decision: Decision,
     ) -> Result<(), acp::client::CallError> {
+        self.respond(ask, decision, None).await
+    }
+
+    /// Allows this action for the rest of the run.
+    pub async fn allow_for_the_run(&self, ask: &Ask) -> Result<(), acp::client::CallError> {
+        self.respond(ask, Decision::Allow, Some(acp::Scope::Run)).await
+    }
+
+    async fn respond(
+        &self,
+        ask: &Ask,
+        decision: Decision,
+        scope: Option<acp::Scope>,
+    ) -> Result<(), acp::client::CallError> {
         let params = RespondParams {
             session_id: ask.session.into(),
             permission_id: ask.permission.into(),
             decision,
             note: None,
             plan_digest: Some(ask.digest),
-            scope: None,
+            scope,
             approval: None,
         };
         self.client.call::<Respond>(params).await.map(|_| ())

@@ -6,6 +6,7 @@ mod bad_input;
 mod decisions;
 mod demo;
 mod denials;
+mod faults;
 mod held;
 mod isolation;
 mod kills;
