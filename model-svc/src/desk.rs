@@ -63,14 +63,15 @@ impl Desk {
                 return Err(self.refuse(owner, Stream::Unproven, &about, refusal).await);
             }
         };
-        let refusal = match self.store.fence(owner, &terms).await? {
+        let (refusal, terms) = match self.store.fence(owner, &terms).await? {
             Fenced::Raised => {
                 info!(session = %owner.session, epoch = owner.epoch, "fence raised");
                 return Ok(terms);
             }
             Fenced::Renewed => return Ok(terms),
-            Fenced::Stale => Refusal::FenceStale,
-            Fenced::OtherTerms => Refusal::GrantConflict,
+            Fenced::Stale => (Refusal::FenceStale, terms),
+            // The session's stream belongs to those it is registered for, whoever knocks.
+            Fenced::OtherTerms(registered) => (Refusal::GrantConflict, *registered),
         };
         let proven = Stream::Session(owner.session, &terms);
         Err(self.refuse(owner, proven, &about, refusal).await)

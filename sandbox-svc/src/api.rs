@@ -79,7 +79,7 @@ impl SandboxService for Api {
             let session = self.0.held_for(&owner, Stage::Fence).await?;
             match self.0.open(&session, run).await {
                 Ok(opened) => Ok(opened),
-                Err(error) => Err(self.refused_open(&session, error).await),
+                Err(error) => Err(self.refused_run(&session, error).await),
             }
         };
         let opened = opened.await.map_err(|error| to_status(&error))?;
@@ -97,7 +97,10 @@ impl SandboxService for Api {
         let closed = async {
             let (owner, run) = (owner(claimed)?, run(&run_id)?);
             let session = self.0.held_for(&owner, Stage::Fence).await?;
-            self.0.close(session.id, run).await
+            match self.0.close(session.id, run).await {
+                Ok(()) => Ok(()),
+                Err(error) => Err(self.refused_run(&session, error).await),
+            }
         };
         closed.await.map_err(|error| to_status(&error))?;
         Ok(Response::new(wire::CloseEnvironmentResponse {}))
@@ -220,7 +223,11 @@ impl SandboxService for Api {
             let (owner, run) = (owner(claimed)?, run(&run_id)?);
             let receipt: ReceiptId =
                 receipt_id.parse().map_err(|_| Error::Request("receipt_id is no id"))?;
-            self.0.revoke(&owner, run, receipt).await
+            let session = self.0.held_for(&owner, Stage::Fence).await?;
+            match self.0.revoke(&session, run, receipt).await {
+                Ok(()) => Ok(()),
+                Err(error) => Err(self.refused_run(&session, error).await),
+            }
         };
         revoked.await.map_err(|error| to_status(&error))?;
         Ok(Response::new(wire::RevokeReceiptResponse {}))
@@ -240,7 +247,8 @@ impl Api {
         to_status(&told)
     }
 
-    async fn refused_open(&self, session: &Session, error: Error) -> Error {
+    /// What is refused about a run is on record in the session's stream.
+    async fn refused_run(&self, session: &Session, error: Error) -> Error {
         match error {
             error @ (Error::GrantExpired
             | Error::RunUnknown

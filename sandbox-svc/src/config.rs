@@ -88,7 +88,7 @@ pub struct Config {
     #[arg(long, value_name = "FILE")]
     pub ceiling: Option<PathBuf>,
 
-    /// A directory of the tenants' ceilings, <tenant>.yaml each. A file that appears is in force at once; one that
+    /// A directory of the tenants' ceilings, `<tenant>.yaml` each. A file that appears is in force at once; one that
     /// vanishes stays in force until the service is started anew
     #[arg(long, value_name = "DIR")]
     pub tenant_ceilings: Option<PathBuf>,

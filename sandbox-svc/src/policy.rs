@@ -41,14 +41,16 @@ impl Policies {
         let organisation = config
             .ceiling
             .as_deref()
-            .and_then(|path| kept("--ceiling", path, ceiling(path, "ceiling"), &mut faults));
+            .and_then(|path| kept("--ceiling", ceiling(path, "ceiling"), &mut faults));
         let tenants = config.tenant_ceilings.as_deref().and_then(|directory| {
             Tenants::open(directory).map_err(|found| faults.extend(found)).ok()
         });
         let approvers = config.approver_keys.as_deref().and_then(|path| {
             let parse = |bytes: &[u8], _: &Path| Approvers::parse(bytes);
             let opened = Watched::open(path, "approver_keys", FILE_BYTES, parse);
-            kept("--approver-keys", path, opened, &mut faults)
+            // Other than a ceiling, a list of keys does not name its file in what it says.
+            let flag = format!("--approver-keys {}", path.display());
+            kept(&flag, opened, &mut faults)
         });
         if faults.is_empty() { Ok(Self { organisation, tenants, approvers }) } else { Err(faults) }
     }
@@ -76,25 +78,20 @@ fn ceiling(path: &Path, name: &'static str) -> Result<CeilingFile, Broken<Faults
 
 fn kept<T, E: std::error::Error + 'static>(
     flag: &str,
-    path: &Path,
     opened: Result<T, Broken<E>>,
     faults: &mut Vec<String>,
 ) -> Option<T> {
-    opened.map_err(|broken| faults.extend(lines(flag, path, &broken))).ok()
+    opened.map_err(|broken| faults.extend(lines(flag, &broken))).ok()
 }
 
 /// A line for each thing to change.
-fn lines<E: std::error::Error + 'static>(
-    flag: &str,
-    path: &Path,
-    broken: &Broken<E>,
-) -> Vec<String> {
+fn lines<E: std::error::Error + 'static>(flag: &str, broken: &Broken<E>) -> Vec<String> {
     match broken {
         // It names the file itself, a line each.
         Broken::Parse { source, .. } => {
             source.to_string().lines().map(|line| format!("{flag}: {line}")).collect()
         }
-        broken => vec![format!("{flag} {}: {}", path.display(), Chain(broken))],
+        broken => vec![format!("{flag}: {}", Chain(broken))],
     }
 }
 

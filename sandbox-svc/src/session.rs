@@ -160,23 +160,27 @@ impl Sessions {
             ));
         }
         let mut compiled = self.compiled.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(manifest) = compiled.get(&grant.manifest) {
-            return Ok(manifest.clone());
-        }
-        let file = format!("{}.yaml", grant.manifest_id);
-        let manifest = Manifest::parse(bytes, &file)
-            .map_err(|faults| refused("MANIFEST_INVALID", &faults.to_string()))?;
+        let known = compiled.get(&grant.manifest).cloned();
+        let manifest = match known {
+            Some(manifest) => manifest,
+            None => {
+                let file = format!("{}.yaml", grant.manifest_id);
+                let manifest = Manifest::parse(bytes, &file)
+                    .map_err(|faults| refused("MANIFEST_INVALID", &faults.to_string()))?;
+                if compiled.len() >= COMPILED {
+                    compiled.clear();
+                }
+                let manifest = Arc::new(manifest);
+                compiled.insert(grant.manifest, manifest.clone());
+                manifest
+            }
+        };
         if manifest.id != grant.manifest_id {
             return Err(refused(
                 "MANIFEST_MISMATCH",
                 "the manifest has another id than was granted",
             ));
         }
-        if compiled.len() >= COMPILED {
-            compiled.clear();
-        }
-        let manifest = Arc::new(manifest);
-        compiled.insert(grant.manifest, manifest.clone());
         Ok(manifest)
     }
 

@@ -8,15 +8,15 @@ use super::{Error, Store, commit, failed};
 use crate::owner::{Owner, Terms};
 
 /// What became of an attempt to raise the fence.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Fenced {
     Raised,
     /// The owner is the one that is registered; the grant's time is the later of both.
     Renewed,
     /// Somebody else owns the session with this epoch or a greater one.
     Stale,
-    /// The session is registered under other terms, and terms never change.
-    OtherTerms,
+    /// The session is registered under these terms and not the offered ones, and terms never change.
+    OtherTerms(Box<Terms>),
 }
 
 /// Why a request about a session goes no further.
@@ -31,7 +31,9 @@ impl Store {
         let mut tx = self.begin_tx().await?;
         let fenced = match registered(&mut tx, owner.session).await? {
             None => Fenced::Raised,
-            Some((_, present)) if !same_terms(&present, terms) => Fenced::OtherTerms,
+            Some((_, present)) if !same_terms(&present, terms) => {
+                Fenced::OtherTerms(Box::new(present))
+            }
             Some((present, _)) if present.epoch < owner.epoch => Fenced::Raised,
             Some((present, _)) if present == *owner => Fenced::Renewed,
             Some(_) => Fenced::Stale,

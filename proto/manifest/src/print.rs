@@ -38,7 +38,7 @@ pub fn print(manifest: &Manifest) -> String {
     out.0
 }
 
-/// As [`print`], of a ceiling.
+/// As [`print()`], of a ceiling.
 pub fn print_ceiling(ceiling: &Ceiling) -> String {
     let mut out = Out::default();
     out.line(0, format_args!("kind: ceiling"));

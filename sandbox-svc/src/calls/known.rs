@@ -133,11 +133,10 @@ impl Sandbox {
     /// The receipt admits nothing from now on. That only narrows, so whoever holds the session may say it.
     pub(crate) async fn revoke(
         &self,
-        owner: &Owner,
+        session: &Session,
         run: RunId,
         receipt: ReceiptId,
     ) -> Result<(), Error> {
-        let session = self.held_for(owner, Stage::Fence).await?;
         match self.store.environment(run).await? {
             Some(row) if row.session != session.id => Err(Error::RunUnknown),
             // Nothing is admitted there any more.

@@ -49,7 +49,7 @@ impl Tenants {
             };
             match ceiling(&path, "tenant_ceiling") {
                 Ok(file) => drop(held.insert(tenant.to_owned(), Arc::new(file))),
-                Err(broken) => faults.extend(lines(FLAG, &path, &broken)),
+                Err(broken) => faults.extend(lines(FLAG, &broken)),
             }
         }
         match faults.is_empty() {

@@ -109,7 +109,7 @@ fn every_fault_of_every_file_is_told_at_once() {
     told(&["--ceiling", "ceiling.yaml:4:", "more"]);
     told(&["--tenant-ceilings", "a.yaml:3:", "allow, ask, deny"]);
     told(&["--tenant-ceilings", "b.yml", "rename it"]);
-    told(&["--approver-keys", "approvers[0]", "base64"]);
+    told(&["--approver-keys", "keys.yaml", "approvers[0]", "base64"]);
     assert_eq!(faults.len(), 5, "{faults:#?}");
     // As `--check-config` tells them, beside whatever else is wrong.
     let checked = transport::Validate::faults(&house.config(&flags));

@@ -63,6 +63,10 @@ async fn a_grant_that_is_wrong_in_one_thing_opens_nothing() -> Result<()> {
         Impostor { manifest: renamed, manifest_id: "another".to_owned(), ..fresh.clone() };
     assert_eq!(reason(renamed.fence().await), "MANIFEST_MISMATCH", "it says another id");
     wanted.push("MANIFEST_MISMATCH");
+    // The ground's own session had it read before, under the name that it says.
+    let misnamed = Impostor { manifest_id: "another".to_owned(), ..fresh.clone() };
+    assert_eq!(reason(misnamed.fence().await), "MANIFEST_MISMATCH", "known by another id");
+    wanted.push("MANIFEST_MISMATCH");
     let grant = fresh.sign(&fresh.grant())?;
     assert_eq!(reason(rewritten.fence_with(&grant).await), "MANIFEST_MISMATCH");
     wanted.push("MANIFEST_MISMATCH");

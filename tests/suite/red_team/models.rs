@@ -121,8 +121,11 @@ async fn a_session_is_widened_by_no_renewal_and_used_by_no_former_owner() -> Res
     let rig = start().await?;
     let impostor = fenced(&rig).await?;
     let mut wanted = Vec::new();
-    let wider: [fn(&mut Grant); 2] =
-        [|it| it.models.push("second".to_owned()), |it| it.subject = "somebody".to_owned()];
+    let wider: [fn(&mut Grant); 3] = [
+        |it| it.models.push("second".to_owned()),
+        |it| it.subject = "somebody".to_owned(),
+        |it| it.tenant = "another".to_owned(),
+    ];
     for widen in wider {
         let mut grant = impostor.grant();
         widen(&mut grant);
