@@ -36,6 +36,8 @@ pub(crate) struct Call {
     /// The last attempt whose start the stream tells.
     pub(crate) announced: u32,
     pub(crate) output: Output,
+    /// Why its executor did not take what people had allowed of it, for those who are asked again.
+    pub(crate) uncounted: Option<String>,
 }
 
 /// How much of a call's output the stream holds.
@@ -97,13 +99,13 @@ impl Work {
             }
             Change::Announced { call, attempt } => self.on(call, |call| call.announced = attempt),
             Change::Retried(call) => self.on(call, |call| call.output.offset = 0),
+            Change::Dropped { call, why, .. } => self.on(call, |call| call.uncounted = Some(why)),
             Change::Output { call, output } => self.on(call, |call| call.output = output),
             Change::Asked { ask, .. } => self.ask = Some(*ask),
             Change::Answered { .. } => self.ask = None,
             Change::Began { .. }
             | Change::Counted { .. }
             | Change::Used(_)
-            | Change::Dropped(_)
             | Change::Entered(_)
             | Change::Ended(_) => (),
         }

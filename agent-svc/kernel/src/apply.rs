@@ -4,7 +4,7 @@ use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use core::mem;
 
-use crate::approval::{Approved, Basis, Call, Scope, Verdict};
+use crate::approval::{Approved, Call, Scope, Verdict};
 use crate::budget::{Account, Metric};
 use crate::event::{Event, Fact};
 use crate::id::{CallId, PermissionId, Reason, Time};
@@ -201,7 +201,7 @@ impl Run {
             (Current::Executing(running), Fact::GrantRefused { call, attempt, permission, .. })
                 if call == running.id
                     && attempt == running.attempt.saturating_add(1)
-                    && running.basis() == Basis::Grant(permission) =>
+                    && running.basis().permission() == Some(permission) =>
             {
                 self.drop_grant(permission);
                 Ok(Current::Planning(call, attempt))

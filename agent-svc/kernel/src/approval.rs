@@ -71,6 +71,16 @@ pub enum Basis {
     Grant(PermissionId),
 }
 
+impl Basis {
+    /// Whose receipts go along.
+    pub fn permission(self) -> Option<PermissionId> {
+        match self {
+            Self::Policy => None,
+            Self::Permission(permission) | Self::Grant(permission) => Some(permission),
+        }
+    }
+}
+
 /// Proof that something may be done. Only the kernel makes one, from a recorded allow verdict or a recorded answer:
 ///
 /// ```compile_fail,E0451

@@ -220,10 +220,14 @@ fn judged(planned: Planned) -> Vec<Fact> {
 
 fn executed(running: &Approved<Call>, report: Report) -> Fact {
     match report {
-        Report::Unadmitted { reason } if let Basis::Grant(permission) = running.basis() => {
-            let attempt = running.attempt.saturating_add(1);
-            Fact::GrantRefused { call: running.id, attempt, permission, reason }
-        }
+        Report::Unadmitted { reason } => match running.basis() {
+            // A person has to answer before the next attempt, so this has an end.
+            Basis::Permission(permission) | Basis::Grant(permission) => {
+                let attempt = running.attempt.saturating_add(1);
+                Fact::GrantRefused { call: running.id, attempt, permission, reason }
+            }
+            Basis::Policy => Fact::CallEnded { call: running.id, end: CallEnd::Refused { reason } },
+        },
         Report::Lost { ran, reason }
             if running.attempt <= RETRIES && harmless_again(running, ran) =>
         {

@@ -65,8 +65,8 @@ pub enum Fact {
     GrantRevoked {
         permission: PermissionId,
     },
-    /// The executor does not take the earlier allow that the attempt before this one rested on. It covers nothing any
-    /// more, and the call is planned anew.
+    /// The executor does not take the allow that the attempt before this one rested on, whether people were asked for this
+    /// call or earlier. It covers nothing any more, and the call is planned anew.
     GrantRefused {
         call: CallId,
         attempt: u32,

@@ -157,9 +157,8 @@ impl Draft<'_> {
                 self.change(Change::Used(ids::permission(*permission)));
                 Ok(())
             }
-            Fact::GrantRefused { call, permission, .. } => {
-                self.change(Change::Retried(ids::call(*call)));
-                self.change(Change::Dropped(ids::permission(*permission)));
+            Fact::GrantRefused { call, permission, reason, .. } => {
+                self.grant_refused(ids::call(*call), ids::permission(*permission), reason);
                 Ok(())
             }
             Fact::GrantRevoked { .. } | Fact::Halted { .. } => Ok(()),
@@ -233,6 +232,7 @@ impl Draft<'_> {
                     executor: self.scene.offers.and_then(|offers| offers.executor(&proposed.name)),
                     announced: 0,
                     output: crate::work::Output::default(),
+                    uncounted: None,
                 };
                 self.change(Change::Called { id: *id, call });
             }

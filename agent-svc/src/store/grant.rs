@@ -65,7 +65,8 @@ fn revoking(row: &SqliteRow) -> Result<Revoking, Error> {
 }
 
 impl Store {
-    /// What stands in the session's run, in the order it was given. It dies with the run.
+    /// What stands in the session's run, in the order it was given: of asks that people settled for the run, so no allow that
+    /// waits for others or was cut down to once by them. It dies with the run.
     pub(crate) async fn grants(
         &self,
         session: SessionId,
@@ -75,7 +76,7 @@ impl Store {
             "SELECT r.receipt_id, r.subject, r.kept_at, r.expires_at, r.uses, p.run_id, p.plan FROM receipt r \
              JOIN permission p USING (permission_id) JOIN session s ON s.session_id = r.session_id \
              WHERE r.session_id = ?1 AND r.scope = 'run' AND r.standing = 'kept' AND r.expires_at > ?2 \
-             AND p.standing = 'allowed' AND s.outcome IS NULL ORDER BY r.rowid LIMIT ?3",
+             AND p.standing = 'allowed' AND p.scope = 'run' AND s.outcome IS NULL ORDER BY r.rowid LIMIT ?3",
         )
         .bind(text(session))
         .bind(now.0)
@@ -96,7 +97,8 @@ impl Store {
         let mut tx = self.begin().await?;
         sqlx::query(
             "UPDATE receipt SET standing = 'revoking', revoked_by = ?3 WHERE receipt_id = ?1 AND session_id = ?2 \
-             AND scope = 'run' AND standing = 'kept' AND EXISTS (SELECT 1 FROM permission p              WHERE p.permission_id = receipt.permission_id AND p.standing = 'allowed')",
+             AND scope = 'run' AND standing = 'kept' AND EXISTS (SELECT 1 FROM permission p \
+             WHERE p.permission_id = receipt.permission_id AND p.standing = 'allowed' AND p.scope = 'run')",
         )
         .bind(text(receipt))
         .bind(text(session))

@@ -62,8 +62,12 @@ pub(crate) enum Change {
     },
     /// An allow for the run covers another call.
     Used(PermissionId),
-    /// Its executor does not take an allow for the run, so it covers nothing any more.
-    Dropped(PermissionId),
+    /// The call's executor does not take what was allowed, so it covers nothing any more.
+    Dropped {
+        permission: PermissionId,
+        call: CallId,
+        why: String,
+    },
     /// The stream tells that this attempt has begun.
     Announced {
         call: CallId,
@@ -123,7 +127,7 @@ impl Store {
                 .await
                 .map_err(failed("read a transcript"))?;
         let calls = sqlx::query(
-            "SELECT call_id, provider_id, tool, arguments, executor, announced, output_offset, output_shown \
+            "SELECT call_id, provider_id, tool, arguments, executor, announced, output_offset, output_shown, uncounted \
              FROM call WHERE run_id = ?1",
         )
         .bind(text(run))
@@ -171,6 +175,7 @@ fn call(row: &SqliteRow) -> Result<(CallId, Call), Error> {
         executor,
         announced: row.get("announced")?,
         output: Output { offset: row.number("output_offset")?, shown: row.number("output_shown")? },
+        uncounted: row.get("uncounted")?,
     };
     Ok((row.id("call_id", CallId::parse)?, call))
 }
@@ -220,10 +225,10 @@ async fn write(
             sqlx::query("UPDATE receipt SET uses = uses + 1 WHERE permission_id = ?1")
                 .bind(text(permission))
         }
-        Change::Dropped(permission) => sqlx::query(
-            "UPDATE receipt SET standing = 'dropped' WHERE permission_id = ?1 AND standing = 'kept' AND scope = 'run'",
-        )
-        .bind(text(permission)),
+        Change::Dropped { permission, call, why } => {
+            permission::dropped(tx, *permission).await?;
+            sqlx::query("UPDATE call SET uncounted = ?2 WHERE call_id = ?1").bind(text(call)).bind(why)
+        }
         Change::Began { run } => sqlx::query(
             "INSERT INTO run (run_id, session_id, ordinal, started_at) \
              SELECT ?1, ?2, COALESCE(MAX(ordinal) + 1, 0), ?3 FROM run WHERE session_id = ?2",

@@ -15,8 +15,8 @@ use crate::clock::Millis;
 use crate::permission::{Ask, Permission, Standing};
 
 pub(crate) use answer::{Claimed, Resolved};
-pub(super) use kept::told;
 pub(crate) use kept::{Counted, NewReceipt, Tally, Untold};
+pub(super) use kept::{dropped, told};
 
 /// Where the answer that a run is told comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -341,7 +341,8 @@ impl SandboxService for Sandbox {
             false => state.unadmitted.take(),
         });
         if let Some(reason) = refusal {
-            let refused = common::Refused { reason: reason.into(), detail: String::new() };
+            let detail = "bob: the key is not listed for this person (1 of 2)".into();
+            let refused = common::Refused { reason: reason.into(), detail };
             let finished = wire::Finished {
                 outcome: Some(wire::finished::Outcome::Refused(refused)),
                 ..wire::Finished::default()

@@ -79,7 +79,7 @@ pub fn admission(
 ) -> Result<Admission, Shortfall> {
     match asked.plan.effect {
         Effect::Allow => return Ok(Admission { counted: Vec::new() }),
-        Effect::Deny => return Err(Shortfall { have: 0, need: 0, why: Why::Denied }),
+        Effect::Deny => return Err(Shortfall { have: 0, need: 0, why: Why::Denied, whose: None }),
         Effect::Ask => (),
     }
     let trivial = [Requirement::default()];
@@ -102,19 +102,24 @@ pub fn admission(
     let Some(Progress { have, need }) = Progress::least(short.iter().map(|(it, _)| *it)) else {
         return Ok(Admission { counted: counted.into_values().collect() });
     };
-    let why = match short.into_iter().find_map(|(_, fault)| fault) {
-        _ if receipts.is_empty() => Why::NoReceipt,
-        Some(fault) => Why::Fault(fault),
-        None => Why::Count,
+    let (why, whose) = match short.into_iter().find_map(|(_, fault)| fault) {
+        _ if receipts.is_empty() => (Why::NoReceipt, None),
+        // Whoever is named in what nobody has verified is nobody.
+        Some((place, fault)) => {
+            let receipt = receipts.get(place).and_then(|receipt| receipt.as_ref().ok());
+            (Why::Fault(fault), receipt.map(|receipt| receipt.subject.clone()))
+        }
+        None => (Why::Count, None),
     };
-    Err(Shortfall { have, need, why })
+    Err(Shortfall { have, need, why, whose })
 }
 
 struct Tally {
     progress: Progress,
     /// By the receipt's place.
     counted: BTreeMap<usize, Counted>,
-    fault: Option<Fault>,
+    /// The first, and its receipt's place.
+    fault: Option<(usize, Fault)>,
 }
 
 fn tally(
@@ -136,7 +141,7 @@ fn tally(
                 counted.insert(place, it);
             }
             Ok(_) => (),
-            Err(found) => fault = fault.or(Some(found)),
+            Err(found) => fault = fault.or(Some((place, found))),
         }
     }
     let have = u32::try_from(people.len()).unwrap_or(u32::MAX);

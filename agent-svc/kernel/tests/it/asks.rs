@@ -267,10 +267,42 @@ fn a_call_whose_allow_for_the_run_the_executor_does_not_take_is_planned_and_aske
     assert_eq!(world.due()[0].key(), Key::AskPerson(PermissionId(asked)));
     world.sees(allowed(asked, Scope::Run, Time(1_000)));
     assert_eq!(world.due()[0].key(), Key::Execute(SECOND, 2));
-    // It was asked about this very call now, so there is nothing to ask anew.
-    let facts = world.sees(executed(SECOND, 2, unadmitted()));
-    let end = CallEnd::Refused { reason: Reason::of("RECEIPT_EXPIRED") };
-    assert_eq!(facts[0], Fact::CallEnded { call: SECOND, end });
+    let reason = Reason::of("RECEIPT_EXPIRED");
+    assert_eq!(
+        world.sees(executed(SECOND, 2, unadmitted())),
+        [Fact::GrantRefused { call: SECOND, attempt: 3, permission: PermissionId(asked), reason }]
+    );
+    assert_eq!(world.run.standing().count(), 0, "what was just allowed for the run is gone, too");
+}
+
+#[test]
+fn an_answer_that_the_executor_does_not_count_is_asked_for_again_and_a_no_ends_it() {
+    let mut world = asking();
+    world.sees(allowed(4, Scope::Once, Time(1_000)));
+    let reason = Reason::of("APPROVAL_KEY_UNKNOWN");
+    let report = Report::Unadmitted { reason: reason.clone() };
+    assert_eq!(
+        world.sees(executed(CALL, 1, report)),
+        [Fact::GrantRefused { call: CALL, attempt: 2, permission: PermissionId(4), reason }]
+    );
+    assert_eq!(world.due()[0].key(), Key::Plan(CALL, 2));
+    world.sees(planned(staged(CALL), CALL, Verdict::Ask));
+    let again = world.inputs;
+    assert_ne!(PermissionId(again), PermissionId(4));
+    assert_eq!(world.due()[0].key(), Key::AskPerson(PermissionId(again)));
+    let facts = world.sees(refused(again));
+    let end = CallEnd::Denied { source: DenySource::Operator };
+    assert!(facts.contains(&Fact::CallEnded { call: CALL, end }), "{facts:?}");
+}
+
+#[test]
+fn a_call_that_is_being_stopped_is_not_asked_about_again() {
+    let mut world = asking();
+    world.sees(allowed(4, Scope::Once, Time(1_000)));
+    world.sees(Seen::Canceled { by: subject() });
+    let reason = Reason::of("APPROVAL_KEY_UNKNOWN");
+    let facts = world.sees(executed(CALL, 1, Report::Unadmitted { reason: reason.clone() }));
+    assert_eq!(facts[0], Fact::CallEnded { call: CALL, end: CallEnd::Refused { reason } });
 }
 
 #[test]

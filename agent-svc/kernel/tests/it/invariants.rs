@@ -107,6 +107,8 @@ fn approved(recorded: &[&Fact], call: &Approved<Call>) -> bool {
         Basis::Policy => judged(Verdict::Allow),
         Basis::Permission(permission) => {
             judged(Verdict::Ask)
+                && !refused(recorded, permission)
+                && asked_about(recorded, permission) == Some(&call.plan)
                 && match allowed(recorded, permission) {
                     Some((asked, _)) => asked == call.id,
                     None => false,
@@ -116,9 +118,10 @@ fn approved(recorded: &[&Fact], call: &Approved<Call>) -> bool {
             judged(Verdict::Ask)
                 && stood(recorded, permission, call.id)
                 && match allowed(recorded, permission) {
-                    Some((asked, Scope::Run)) => {
+                    Some((_, Scope::Run)) => {
                         call.plan.scopes.contains(&Scope::Run)
-                            && action(recorded, asked) == Some(call.plan.action)
+                            && asked_about(recorded, permission)
+                                .is_some_and(|plan| plan.action == call.plan.action)
                     }
                     Some((_, Scope::Once)) | None => false,
                 }
@@ -157,11 +160,22 @@ fn allowed(recorded: &[&Fact], wanted: PermissionId) -> Option<(CallId, Scope)> 
     })
 }
 
-fn action(recorded: &[&Fact], wanted: CallId) -> Option<kernel::Digest> {
-    recorded.iter().find_map(|fact| match fact {
-        Fact::CallPlanned { call, plan, .. } if *call == wanted => Some(plan.action),
+/// The plan that people were asked about under a permission: the call's last before the ask.
+fn asked_about<'a>(recorded: &[&'a Fact], wanted: PermissionId) -> Option<&'a kernel::Plan> {
+    let asked = recorded.iter().position(|fact| {
+        matches!(fact, Fact::PermissionRequested { permission, .. } if *permission == wanted)
+    })?;
+    recorded[..asked].iter().rev().find_map(|fact| match fact {
+        Fact::CallPlanned { plan, .. } => Some(plan),
         _ => None,
     })
+}
+
+/// Whether the executor did not take what was allowed under it.
+fn refused(recorded: &[&Fact], wanted: PermissionId) -> bool {
+    recorded
+        .iter()
+        .any(|fact| matches!(fact, Fact::GrantRefused { permission, .. } if *permission == wanted))
 }
 
 fn calls_end_once_and_one_after_another(facts: &[&Fact], run: &Run) {

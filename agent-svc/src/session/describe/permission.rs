@@ -9,10 +9,15 @@ use receipt::{Effect, Plan, Scope};
 use time::OffsetDateTime;
 
 use super::{Draft, actor, operator};
+use crate::bound;
 use crate::clock::Millis;
 use crate::permission::Ask;
 use crate::session::content::{Content, Planned};
 use crate::store::{Change, How, State};
+use crate::work::Call;
+
+/// Of an executor's words in an ask.
+const MAX_WHY: usize = 512;
 
 impl Draft<'_> {
     pub(super) fn call_planned(&mut self) -> Result<(), SealError> {
@@ -38,6 +43,22 @@ impl Draft<'_> {
         Ok(())
     }
 
+    /// What the executor would not take is told to those who are asked again.
+    pub(super) fn grant_refused(
+        &mut self,
+        call: CallId,
+        permission: PermissionId,
+        reason: &kernel::Reason,
+    ) {
+        let detail = match self.scene.content {
+            Content::Detail(detail) if !detail.is_empty() => bound::ends(detail, MAX_WHY),
+            _ => "the executor does not say why".to_owned(),
+        };
+        let why = format!("{detail}, {}", reason.as_str());
+        self.change(Change::Retried(call));
+        self.change(Change::Dropped { permission, call, why });
+    }
+
     pub(super) fn permission_requested(
         &mut self,
         permission: PermissionId,
@@ -55,7 +76,7 @@ impl Draft<'_> {
             action: plan.action.clone(),
             subject: plan.subject.as_ref().map(ToString::to_string),
             scope: first_scope(plan),
-            reason: asking.map(|part| part.rule.clone()),
+            reason: why(asking.map(|part| part.rule.as_str()), self.call(call)),
             plan: shown.clone(),
             plan_digest: *digest,
             expires_at: moment(expires_at),
@@ -127,6 +148,18 @@ impl Draft<'_> {
         self.change(Change::Entered(State::Running));
         Ok(())
     }
+}
+
+/// The rule that asks, and why it asks again: no earlier answer names this ask, so not even a good one carries over.
+fn why(rule: Option<&str>, call: Option<&Call>) -> Option<String> {
+    let Some(uncounted) = call.and_then(|call| call.uncounted.as_deref()) else {
+        return rule.map(ToOwned::to_owned);
+    };
+    let rule = rule.map(|rule| format!("{rule}; ")).unwrap_or_default();
+    Some(format!(
+        "{rule}asked again because an earlier allow did not count: {uncounted}; everybody has to answer anew, \
+         also those whose allow was good"
+    ))
 }
 
 fn moment(at: Millis) -> OffsetDateTime {

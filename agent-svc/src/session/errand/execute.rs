@@ -4,7 +4,7 @@ mod remote;
 mod sandbox;
 
 use event::Digest;
-use event::id::{CallId, PermissionId};
+use event::id::CallId;
 use kernel::{Approved, Basis, Ran, Reason, Report, Seen};
 use receipt::{Executor, Signed};
 use tracing::warn;
@@ -25,7 +25,7 @@ pub(in crate::session) struct Order {
     call: CallId,
     attempt: u32,
     plan: Digest,
-    permission: Option<PermissionId>,
+    basis: Basis,
     entry: Call,
     /// It must not be begun any more.
     stop: CancellationToken,
@@ -41,12 +41,7 @@ impl Order {
             call: ids::call(call.id),
             attempt: call.attempt,
             plan: call.plan.digest.0.into(),
-            permission: match call.basis() {
-                Basis::Policy => None,
-                Basis::Permission(permission) | Basis::Grant(permission) => {
-                    Some(ids::permission(permission))
-                }
-            },
+            basis: call.basis(),
             entry,
             stop,
         }
@@ -89,7 +84,9 @@ struct NoReceipt;
 
 /// The receipts that the approval rests on, as they go out; a call that rests on a rule needs none.
 async fn receipts(errand: &Errand, order: &Order) -> Result<Vec<Vec<u8>>, NoReceipt> {
-    let Some(permission) = order.permission else { return Ok(Vec::new()) };
+    let Some(permission) = order.basis.permission().map(ids::permission) else {
+        return Ok(Vec::new());
+    };
     let mut pause = Pause::new();
     loop {
         match errand.runtime.store.receipts(permission).await {
@@ -106,11 +103,13 @@ async fn receipts(errand: &Errand, order: &Order) -> Result<Vec<Vec<u8>>, NoRece
     }
 }
 
-/// What an executor's refusal means. Where it is about what people allowed, or about a world that has changed since, they
-/// can be asked anew.
-fn refused(reason: &str) -> Report {
-    let about_people = reason.starts_with("RECEIPT_") || reason.starts_with("APPROVAL_");
-    match about_people || reason == "PLAN_STALE" {
+/// What an executor's refusal means. Where it is about what people allowed, they can be asked anew; where it is about a world
+/// that has changed since, only if nobody was asked about this call. A permission that was used belongs to another call.
+fn refused(reason: &str, basis: Basis) -> Report {
+    let about_people = (reason.starts_with("RECEIPT_") || reason.starts_with("APPROVAL_"))
+        && reason != "RECEIPT_CONSUMED";
+    let about_old_answers = reason == "PLAN_STALE" && matches!(basis, Basis::Grant(_));
+    match about_people || about_old_answers {
         true => Report::Unadmitted { reason: super::parsed(reason) },
         false => Report::Refused { reason: super::parsed(reason) },
     }

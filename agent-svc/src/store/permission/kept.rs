@@ -204,3 +204,18 @@ pub(in crate::store) async fn told(
         .map_err(failed("record a count"))?;
     Ok(())
 }
+
+/// Part of the transaction that plans the call again.
+pub(in crate::store) async fn dropped(
+    tx: &mut Transaction<'static, Sqlite>,
+    permission: PermissionId,
+) -> Result<(), Error> {
+    sqlx::query(
+        "UPDATE receipt SET standing = 'dropped' WHERE permission_id = ?1 AND standing = 'kept' AND scope = 'run'",
+    )
+    .bind(text(permission))
+    .execute(&mut **tx)
+    .await
+    .map_err(failed("drop a standing allow"))?;
+    Ok(())
+}

@@ -6,11 +6,13 @@ use crate::verifier::Invalid;
 
 /// The plan is not admitted: of the requirement that lacks most, `have` of `need` people count.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{why} ({have} of {need})")]
+#[error("{}{why} ({have} of {need})", .whose.as_ref().map(|it| format!("{it}: ")).unwrap_or_default())]
 pub struct Shortfall {
     pub have: u32,
     pub need: u32,
     pub why: Why,
+    /// Who is at fault, where a verified receipt says so.
+    pub whose: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -28,7 +28,7 @@ fn a_denied_plan_is_admitted_by_nobody_and_an_allowed_one_needs_nobody() {
 fn without_requirements_one_allow_is_enough_and_none_is_not() {
     let world = World::new();
     let plan = plan(vec![]);
-    let missing = Shortfall { have: 0, need: 1, why: Why::NoReceipt };
+    let missing = Shortfall { have: 0, need: 1, why: Why::NoReceipt, whose: None };
     assert_eq!(world.admit(&plan, &[]), Err(missing));
     // The requester's own, without a role: whoever asks for more says so in the manifest.
     let own = allow(&plan, "dev", &[], Scope::Once);

@@ -23,7 +23,7 @@ pub(super) async fn attend(
     let mut internal = 0;
     loop {
         match listen(errand, order, receipt).await {
-            Ok(Some(finished)) => return Some(report(finished)),
+            Ok(Some(finished)) => return Some(report(finished, order)),
             Ok(None) => pause.wait().await,
             Err(fault) if fault.code == Code::Internal => {
                 internal += 1;
@@ -60,7 +60,7 @@ async fn listen(
     Ok(None)
 }
 
-fn report(finished: wire::Finished) -> (Report, Content) {
+fn report(finished: wire::Finished, order: &Order) -> (Report, Content) {
     let wire::Finished { outcome, duration_ms } = finished;
     let told = |output, error| {
         let outcome = Outcome {
@@ -86,7 +86,7 @@ fn report(finished: wire::Finished) -> (Report, Content) {
             lost(may_have_run, Reason::of("EXECUTION_LOST"))
         }
         Some(Ended::Refused(Refused { reason, detail })) => {
-            (refused(&reason), Content::Detail(detail))
+            (refused(&reason, order.basis), Content::Detail(detail))
         }
         None => lost(true, Reason::of("EXECUTION_LOST")),
     }

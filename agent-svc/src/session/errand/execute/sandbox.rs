@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use event::id::CallId;
 use event::{Data, OutputStream, SandboxStopped, ToolError};
-use kernel::{Reason, Report, Seen};
+use kernel::{Basis, Reason, Report, Seen};
 use proto::common::v1::{Empty, Lost, Refused};
 use proto::sandbox::v1 as wire;
 use proto::sandbox::v1::execute_response::Message;
@@ -61,7 +61,9 @@ pub(super) async fn attend(
             return None;
         }
         match heard {
-            Heard::Finished(finished) => return Some(report(order.call, order.attempt, *finished)),
+            Heard::Finished(finished) => {
+                return Some(report((order.call, order.attempt), order.basis, *finished));
+            }
             Heard::Interrupted => pause.wait().await,
             Heard::Fault(fault) if fault.code == Code::Internal => {
                 internal += 1;
@@ -184,7 +186,11 @@ async fn started(errand: &Errand, order: &Order, data: &[u8]) {
 }
 
 /// What a finished execution means to the run, and what is told of it.
-fn report(call: CallId, attempt: u32, finished: wire::Finished) -> (Report, Content) {
+fn report(
+    (call, attempt): (CallId, u32),
+    basis: Basis,
+    finished: wire::Finished,
+) -> (Report, Content) {
     let wire::Finished { outcome, result_json, stopped_data, duration_ms, .. } = finished;
     let failed = |code: &str, message: String| {
         (Report::Failed, Some(ToolError { code: code.to_owned(), message }))
@@ -209,7 +215,7 @@ fn report(call: CallId, attempt: u32, finished: wire::Finished) -> (Report, Cont
             Some(ToolError { code: "CANCELED".into(), message: "the call was stopped".into() }),
         ),
         Some(Ended::Refused(Refused { reason, detail })) => {
-            return (refused(&reason), Content::Detail(detail));
+            return (refused(&reason, basis), Content::Detail(detail));
         }
         Some(Ended::Lost(Lost { may_have_run })) => {
             return lost(may_have_run, Reason::of("EXECUTION_LOST"));
@@ -266,7 +272,8 @@ pub(in crate::session) async fn wind_up(errand: Errand, call: CallId, attempt: u
             // Also when it is the end of the attempt before: then this one was never begun, and nothing else came of the
             // call.
             Ok(wire::GetExecutionResponse { state: Some(State::Finished(finished)) }) => {
-                break report(call, attempt, finished);
+                // Nobody is asked about what is being wound up.
+                break report((call, attempt), Basis::Policy, finished);
             }
             Ok(wire::GetExecutionResponse { state: Some(State::NotFound(_)) }) => {
                 break (Report::Stopped, Content::Bare);
