@@ -41,6 +41,7 @@ impl Failpoint {
     }
 
     /// The process passes the place called `name`.
+    #[cfg_attr(not(debug_assertions), expect(unused_variables, reason = "only tests name places"))]
     pub(crate) fn hit(&self, name: &str) -> Result<(), Stopped> {
         match &self.0 {
             Inner::Off => Ok(()),
