@@ -32,7 +32,7 @@ impl ResolvedProgram {
     }
 }
 
-fn is_multi_call(name: &str) -> bool {
+pub(crate) fn is_multi_call(name: &str) -> bool {
     MULTI_CALL.iter().any(|multi| name.starts_with(multi))
 }
 

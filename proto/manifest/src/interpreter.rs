@@ -3,6 +3,7 @@
 
 mod options;
 mod programs;
+mod readers;
 mod wrappers;
 
 use crate::command::{Command, base_name};
@@ -20,6 +21,8 @@ pub(crate) struct Inspection {
     pub(crate) segments: Vec<Vec<String>>,
     /// Why some of it cannot be told.
     pub(crate) unparsable: Option<String>,
+    /// Why it may run more than is written in its argv, though that was read to the end.
+    pub(crate) opaque: Option<String>,
     steps: usize,
 }
 
@@ -28,7 +31,10 @@ pub(crate) struct Inspection {
 enum Inner {
     Argv(Vec<String>),
     Script(String),
+    /// What it runs is written there and cannot be read.
     Unknown(&'static str),
+    /// What it runs is not written as commands.
+    Opaque(&'static str),
 }
 
 pub(crate) fn inspect(command: &Command) -> Inspection {
@@ -58,6 +64,9 @@ impl Inspection {
         }
         match inner {
             Inner::Unknown(why) => self.beyond(why),
+            Inner::Opaque(why) => {
+                self.opaque.get_or_insert_with(|| why.to_owned());
+            }
             Inner::Argv(argv) => self.segment(argv, depth),
             Inner::Script(script) => {
                 let Split { commands, unparsable } = split(&script);

@@ -1,7 +1,7 @@
 //! Programs of which only some options or words run something else. What may be such an option counts as one.
 
 use super::Inner;
-use super::programs::{argv, is_cluster, is_flag, lists, scripts};
+use super::programs::{argv, is_cluster, is_flag, lists, scripts, told_to_run};
 
 pub(super) fn find(arguments: &[String]) -> Option<Vec<Inner>> {
     const RUNS: [&str; 4] = ["-exec", "-execdir", "-ok", "-okdir"];
@@ -12,7 +12,11 @@ pub(super) fn find(arguments: &[String]) -> Option<Vec<Inner>> {
             class = true;
             let after = &arguments[index + 1..];
             let end = after.iter().position(|word| word == ";" || word == "+");
-            inner.extend(argv(&after[..end.unwrap_or(after.len())]));
+            let command = &after[..end.unwrap_or(after.len())];
+            if command.first().is_some_and(|program| program.contains("{}")) {
+                inner.push(Inner::Opaque("it runs the files that it finds"));
+            }
+            inner.extend(argv(command));
         }
     }
     class.then_some(inner)
@@ -24,8 +28,8 @@ pub(super) fn git(arguments: &[String]) -> Option<Vec<Inner>> {
         --open-files-in-pager --extcmd --template --git-dir --work-tree --super-prefix --paginate -c -x -u -O";
     const SUBCOMMANDS: &str = "config bisect filter-branch difftool mergetool send-email svn daemon instaweb \
         credential submodule p4 cvsserver shell gui citool help remote-ext hook maintenance";
-    let settings = scripts(arguments, "-c", "--config");
-    let run = scripts(arguments, "-x", "--exec");
+    let settings = scripts(arguments, 'c', "--config");
+    let run = scripts(arguments, 'x', "--exec");
     let mut inner: Vec<Inner> = settings
         .filter_map(|setting| {
             let (_, value) = setting.split_once('=')?;
@@ -42,12 +46,16 @@ pub(super) fn git(arguments: &[String]) -> Option<Vec<Inner>> {
             inner.push(Inner::Script(words.join(" ")));
         }
     }
-    let class = arguments.iter().any(|word| {
-        is_flag(OPTIONS, word)
-            || lists(SUBCOMMANDS, word)
-            || word.starts_with("ext::")
-            || word.starts_with("fd::")
-    });
+    // Before the subcommand stand options about where the configuration is, and that names programs.
+    let early = arguments.first().is_some_and(|word| word.starts_with('-') && word != "--version");
+    let class = early
+        || arguments.iter().any(|word| {
+            is_flag(OPTIONS, word)
+                || lists(SUBCOMMANDS, word)
+                || word.starts_with("ext::")
+                || word.starts_with("fd::")
+        });
+    inner.extend(told_to_run());
     class.then_some(inner)
 }
 
@@ -63,13 +71,17 @@ pub(super) fn tar(arguments: &[String]) -> Option<Vec<Inner>> {
             continue;
         }
         class = true;
-        let value = match word.split_once('=') {
-            Some((_, value)) if long => Some(value),
-            _ => arguments.get(index + 1).map(String::as_str),
+        let attached = match word.split_once('=') {
+            Some((_, value)) if long => value,
+            _ if long => "",
+            _ => word.split_once(['I', 'F']).map_or("", |(_, value)| value),
         };
+        let next = || arguments.get(index + 1).map(String::as_str);
+        let value = if attached.is_empty() { next() } else { Some(attached) };
         let script = value.map(|value| value.strip_prefix("exec=").unwrap_or(value));
         inner.extend(script.map(|script| Inner::Script(script.to_owned())));
     }
+    inner.extend(told_to_run());
     class.then_some(inner)
 }
 
@@ -86,7 +98,7 @@ pub(super) fn sed(arguments: &[String]) -> Option<Vec<Inner>> {
             other => match other.strip_prefix("--expression=") {
                 Some(script) => Some(script),
                 // A script from a file, or letters that may hold one.
-                None if other.len() > 1 && other.starts_with('-') => return Some(Vec::new()),
+                None if other.len() > 1 && other.starts_with('-') => return Some(told_to_run()),
                 None => {
                     operands.push(other);
                     continue;
@@ -95,11 +107,11 @@ pub(super) fn sed(arguments: &[String]) -> Option<Vec<Inner>> {
         };
         given = true;
         if !script.is_some_and(is_plain_sed) {
-            return Some(Vec::new());
+            return Some(told_to_run());
         }
     }
     match operands.first() {
-        Some(script) if !given && !is_plain_sed(script) => Some(Vec::new()),
+        Some(script) if !given && !is_plain_sed(script) => Some(told_to_run()),
         _ => None,
     }
 }
@@ -128,5 +140,5 @@ pub(super) fn make(arguments: &[String]) -> Option<Vec<Inner>> {
     let class = arguments
         .iter()
         .any(|word| is_flag(OPTIONS, word) || !word.starts_with('-') && word.contains('='));
-    class.then(Vec::new)
+    class.then(told_to_run)
 }

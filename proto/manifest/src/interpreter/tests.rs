@@ -22,6 +22,35 @@ fn a_wrapper_does_not_hide_its_command() {
     for text in [
         "env rm -rf x",
         "env -i A=1 -u B rm -rf x",
+        "env - rm -rf x",
+        "env -iS'rm -rf x'",
+        "env -vS 'rm -rf x'",
+        "env -S '-i A=1 rm -rf x'",
+        "env -S 'rm -rf' x",
+        "env '--split=rm -rf x'",
+        "env -S 'rm\\_-rf\\_x'",
+        "su -lc'rm -rf x'",
+        "su '--comm=rm -rf x'",
+        "su --session 'rm -rf x' root",
+        "runuser -u nobody -- rm -rf x",
+        "runuser -u nobody rm -rf x",
+        "sg group 'rm -rf x'",
+        "sg group -c 'rm -rf x'",
+        "script log rm -rf x",
+        "script -- rm -rf x",
+        "script -e -c'rm -rf x'",
+        "trap -- 'rm -rf x' EXIT",
+        "eval -- 'rm -rf x'",
+        "bash -oc pipefail 'rm -rf x'",
+        "busybox-1.36 rm -rf x",
+        "toybox-x86_64 rm -rf x",
+        "coreutils --coreutils-prog=rm -rf x",
+        "cttyhack rm -rf x",
+        "openvt -c 3 -- rm -rf x",
+        "switch_root /new rm -rf x",
+        "tar -I'rm -rf x' -cf a b",
+        "tar cf a b --checkpoint-=exec='rm -rf x'",
+        "git rebase --exe='rm -rf x' main",
         "env -S 'rm -rf x'",
         "env --split-string='rm -rf x'",
         "timeout 5 rm -rf x",
@@ -104,6 +133,32 @@ fn what_runs_anything_it_is_given_is_of_the_class() {
         "go run x",
         "npx x",
         "zip -TT x",
+        "split --f=x a",
+        "sort --co=x a",
+        "rsync --rs=x a b",
+        "git clone --upl=x a",
+        "git grep --open-f=x a",
+        "git -C x status",
+        "git --no-pager log",
+        "make --di=x",
+        "bundle exec x",
+        "poetry run x",
+        "uv run x",
+        "gcc -wrapper x a.c",
+        "gcc-12 -fplugin=x a.c",
+        "rustc -C linker=x a.rs",
+        "rustc -Clinker=x a.rs",
+        "wget --use-askpass=x y",
+        "wget --use-a=x y",
+        "nmap --script x y",
+        "gnuplot -e x",
+        "pdflatex --shell-escape x",
+        "latex -shell-escape x",
+        "less x",
+        "hush x",
+        "run-parts x",
+        "udhcpc -s x",
+        "httpd -p 80",
         "fish -c x",
         "BASH -c x",
         "sh",
@@ -132,6 +187,11 @@ fn what_only_looks_like_it_is_not() {
         "shred x",
         "environment x",
         "7z x",
+        "git --version",
+        "gcc -Wall -O2 a.c",
+        "rustc -C opt-level=2 a.rs",
+        "sort --reverse a",
+        "pdflatex a.tex",
         "go test ./...",
         "npm test",
     ] {
@@ -143,6 +203,63 @@ fn what_only_looks_like_it_is_not() {
 fn what_cannot_be_told_is_said() {
     for text in ["sh -c '$X'", "fish -c 'rm x'", "env -S '\"a'", "sh -c 'f() { x; }'"] {
         assert!(look(text).unparsable.is_some(), "{text}");
+    }
+}
+
+#[test]
+fn a_command_that_may_begin_elsewhere_or_come_from_elsewhere_is_not_absent() {
+    for text in [
+        "env -S 'rm\\c'",
+        "env -S '${X} x'",
+        "env -Z rm x",
+        "su",
+        "su root",
+        "su -s x root",
+        "runuser -u nobody",
+        "sg group",
+        "script",
+        "script log",
+        "sudo -i",
+        "sudo --what rm x",
+        "timeout -z 5 rm x",
+        "ssh host",
+        "chroot /new",
+        "sh",
+        "sh -s x",
+        "bash --rcfile x -ic y",
+        "busybox --install",
+    ] {
+        assert!(look(text).unparsable.is_some(), "{text}");
+    }
+    for text in [
+        "python3 -c x",
+        "python3",
+        "perl -e x",
+        "awk 'BEGIN { system(\"rm\") }'",
+        "docker run x",
+        "make -f x",
+        "git config alias.x y",
+        "xargs rm",
+        "find . -exec '{}' ';'",
+    ] {
+        assert!(look(text).opaque.is_some(), "{text}");
+    }
+    for text in [
+        "env A=1 -u B rm x",
+        "env -i rm x",
+        "timeout -s KILL 5 rm x",
+        "timeout --foreground 5 rm x",
+        "nice -n 5 rm x",
+        "sudo -n -u root rm x",
+        "sh -c 'ls; rm x'",
+        "sh x.sh",
+        "python3 x.py",
+        "python3 -m pytest -q",
+        "su -c 'rm x' root",
+        "busybox rm x",
+    ] {
+        let Inspection { unparsable, opaque, .. } = look(text);
+        assert_eq!((unparsable, opaque), (None, None), "{text}");
     }
 }
 

@@ -1,6 +1,8 @@
 //! Programs that start the command that follows in their own argv, and which of their options take a value. It
 //! finds where that command begins.
 
+use super::Inner;
+use super::programs::{argv, scripts};
 use crate::shell::is_assignment;
 
 /// How one such program reads its argv.
@@ -45,12 +47,12 @@ const fn joining(
 
 const WRAPPERS: &[Wrapper] = &[
     plain("builtin"),
-    plain("busybox"),
     plain("bunx"),
     plain("catatonit"),
     plain("catchsegv"),
     plain("chronic"),
     plain("command"),
+    plain("cttyhack"),
     plain("eatmydata"),
     plain("entr"),
     plain("i386"),
@@ -59,7 +61,6 @@ const WRAPPERS: &[Wrapper] = &[
     plain("linux64"),
     plain("nohup"),
     plain("pnpx"),
-    plain("toybox"),
     plain("unbuffer"),
     plain("valgrind"),
     with("chpst", "uUbemdofpcr/", ""),
@@ -74,6 +75,8 @@ const WRAPPERS: &[Wrapper] = &[
     with("ltrace", "eopsSaAlnuwxF", ""),
     with("nice", "n", "adjustment"),
     with("npx", "pc", "package call"),
+    with("openvt", "c", "console"),
+    with("softlimit", "acdflmnoprst", ""),
     with("nsenter", "tSGW", "target setuid setgid wdns"),
     with("pkexec", "u", "user"),
     with("prlimit", "p", "pid"),
@@ -103,6 +106,9 @@ const WRAPPERS: &[Wrapper] = &[
     with("xargs", "InPLsEda", "arg-file delimiter max-args max-chars max-procs process-slot-var"),
     with("xvfb-run", "enfsapw", "auth-file error-file server-num server-args wait"),
     after(1, "chroot", "", "groups userspec"),
+    after(1, "envdir", "", ""),
+    after(1, "envuidgid", "", ""),
+    after(1, "switch_root", "c", ""),
     after(1, "chrt", "TPD", "sched-runtime sched-deadline sched-period"),
     after(1, "faketime", "", ""),
     after(1, "flock", "wE", "timeout wait conflict-exit-code"),
@@ -126,10 +132,75 @@ pub(super) fn find(name: &str) -> Option<&'static Wrapper> {
 pub(super) const LINKER: Wrapper =
     with("ld.so", "", "library-path preload inhibit-rpath audit argv0 glibc-hwcaps-prepend");
 
-/// `env`, whose `-S` is not handled here.
-pub(super) const ENV: Wrapper = with("env", "uCS", "unset chdir split-string argv0");
+pub(super) const RUNUSER: Wrapper = with(
+    "runuser",
+    "ugGcsw",
+    "user group supp-group command session-command shell whitelist-environment",
+);
+pub(super) const SCRIPT: Wrapper =
+    with("script", "cIOBTEmot", "command log-in log-out log-io log-timing echo output-limit");
+
+/// Options without a value, by program: letters and long ones. With any other it is not certain where the
+/// command begins.
+const FLAGS: &[(&str, &str, &str)] = &[
+    ("builtin", "", ""),
+    ("command", "pvV", ""),
+    ("doas", "nLs", ""),
+    ("exec", "cl", ""),
+    ("flock", "senoux", "shared exclusive nonblock unlock close no-fork verbose"),
+    ("ionice", "t", "ignore"),
+    ("nice", "0123456789", ""),
+    ("setsid", "cfw", "ctty fork wait"),
+    ("strace", "cCdfFhiqrtTvVyYzZk0123456789", ""),
+    ("sudo", "nEHbkPAS", "non-interactive set-home background askpass stdin"),
+    ("time", "pvaq", "portability verbose append quiet"),
+    ("timeout", "vfp", "foreground preserve-status verbose"),
+    (
+        "unshare",
+        "rmuinpUCTfc",
+        "fork map-root-user map-current-user mount uts ipc net pid user cgroup time",
+    ),
+    ("watch", "betdgcpqwx", "beep errexit no-title differences chgexit color precise exec"),
+    ("xargs", "0rtxo", "null no-run-if-empty verbose exit open-tty"),
+];
+/// They run nothing when no command is given.
+const HARMLESS_ALONE: [&str; 6] = ["builtin", "command", "exec", "nice", "time", "nohup"];
+/// They add words that are not in their argv, or run something elsewhere.
+const ADDS: [&str; 6] = ["xargs", "parallel", "entr", "ssh", "rsh", "ifne"];
 
 impl Wrapper {
+    /// What it runs, as far as that can be told.
+    pub(super) fn inner(&self, arguments: &[String]) -> Vec<Inner> {
+        let command = self.command(arguments);
+        let mut inner =
+            if self.joins { vec![Inner::Script(command.join(" "))] } else { argv(command) };
+        inner.extend(scripts(arguments, 'c', "--command").map(Inner::Script));
+        let before = &arguments[..arguments.len() - command.len()];
+        if !before.iter().all(|word| self.is_known(word)) {
+            inner.push(Inner::Unknown("where the command begins is not certain"));
+        }
+        if command.is_empty() && !HARMLESS_ALONE.contains(&self.name) {
+            inner.push(Inner::Unknown("no command follows"));
+        }
+        if ADDS.contains(&self.name) {
+            inner.push(Inner::Opaque("some of what it runs is not in its argv"));
+        }
+        inner
+    }
+
+    /// Whether it is clear if the next word is this one's value.
+    fn is_known(&self, word: &str) -> bool {
+        let flags = FLAGS.iter().find(|(name, ..)| *name == self.name);
+        let (letters, longs) = flags.map_or(("", ""), |(_, letters, longs)| (letters, longs));
+        if let Some(long) = word.strip_prefix("--") {
+            let known = || longs.split_ascii_whitespace().any(|known| known == long);
+            return long.is_empty() || long.contains('=') || self.takes(word) || known();
+        }
+        let Some(cluster) = word.strip_prefix('-') else { return true };
+        let valued = cluster.find(|letter| self.letters.contains(letter));
+        cluster[..valued.unwrap_or(cluster.len())].chars().all(|letter| letters.contains(letter))
+    }
+
     /// The command inside the arguments.
     pub(super) fn command<'a>(&self, arguments: &'a [String]) -> &'a [String] {
         let mut rest = arguments;
@@ -142,7 +213,8 @@ impl Wrapper {
                     1
                 }
                 long if options && long.starts_with("--") => 1 + usize::from(self.takes(long)),
-                short if options && short.len() > 1 && short.starts_with('-') => {
+                // A lone `-` is an option or nothing: no program has that name.
+                short if options && short.starts_with('-') => {
                     1 + usize::from(self.ends_in_valued(short))
                 }
                 // Only some of them read these, and none has a program of such a name.
