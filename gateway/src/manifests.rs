@@ -217,7 +217,11 @@ mod tests {
             fs::write(&path, broken).expect("written");
             assert_eq!(manifests.load(None).expect("the last good").bytes, GOOD.as_bytes());
             assert_eq!(manifests.models(), ["large", "small"], "{broken}");
-            assert_eq!(manifests.lock().values().filter(|it| it.broken.is_some()).count(), 1);
+            // Whoever reads the log is told which file.
+            let held = manifests.lock();
+            let why: Vec<_> = held.values().filter_map(|it| it.broken.as_deref()).collect();
+            assert_eq!(why.len(), 1);
+            assert!(why[0].contains(&path.display().to_string()), "{why:?}");
         }
         let mended = GOOD.replace("small", "tiny");
         fs::write(&path, &mended).expect("written");

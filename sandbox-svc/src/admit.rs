@@ -4,13 +4,14 @@ use std::collections::HashSet;
 
 use event::id::ReceiptId;
 use receipt::{
-    Admission, Asked, Grant, Invalid, Knowledge, Receipt, Shortfall, Verified, admission,
+    Admission, Asked, Grant, Invalid, Knowledge, Plan, Receipt, Shortfall, Verified, Why, admission,
 };
 
 use crate::planner::Planned;
 use crate::policy::Approvers;
 use crate::refusal::{Reason, Refusal};
 use crate::session::now_secs;
+use crate::why;
 
 /// What no receipt says of itself.
 pub(crate) struct Known<'a> {
@@ -31,9 +32,13 @@ pub(crate) fn admit(
         approver: &|subject, key| known.approvers.find(subject, key),
         is_revoked: &|receipt| known.revoked.contains(&receipt),
     };
-    admission(&asked, receipts, &knowledge).map_err(refused)
+    admission(&asked, receipts, &knowledge).map_err(|short| refused(&short, plan))
 }
 
-fn refused(short: Shortfall) -> Refusal {
-    Refusal::new(Reason::NotAdmitted(short.reason()), short)
+fn refused(short: &Shortfall, plan: &Plan) -> Refusal {
+    let reason = Reason::NotAdmitted(short.reason());
+    match short.why {
+        Why::Denied => Refusal::new(reason, why::denied(plan)),
+        Why::NoReceipt | Why::Fault(_) | Why::Count => Refusal::new(reason, short),
+    }
 }

@@ -293,7 +293,7 @@ pub(crate) fn text(path: &RelPath) -> Value {
     if path.is_root() { ".".into() } else { bytes_text(path.as_bytes()) }
 }
 
-fn bytes_text(bytes: &[u8]) -> Value {
+pub(crate) fn bytes_text(bytes: &[u8]) -> Value {
     let path = PathText::from_bytes(bytes);
     match path.as_str() {
         Some(text) => text.into(),

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use crate::answer::{op, text};
+use crate::answer::{bytes_text, op, text};
 use crate::environment::{Environment, Present};
 use crate::error::Error;
 use crate::exec::Unsettled;
@@ -21,12 +21,15 @@ use crate::tree::{Blobs, Dir, Inventory, Kind, Node, RelPath};
 /// How many paths a result names.
 const SHOWN_PATHS: usize = 500;
 const SHOWN_LEFT: usize = 20;
+const SHOWN_NOT_CARRIED: usize = 20;
 
 pub(crate) struct Importing<'a> {
     pub(crate) sandbox: &'a Sandbox,
     pub(crate) workspace: &'a str,
     pub(crate) host: &'a Path,
     pub(crate) row: &'a ExecutionRow,
+    /// What the approved patch leaves in the copy.
+    pub(crate) not_carried: Option<&'a receipt::NotCarried>,
 }
 
 pub(crate) enum Imported {
@@ -134,13 +137,23 @@ impl Importing<'_> {
 
     fn result(&self, entries: &[Entry]) -> Result<Vec<u8>, Error> {
         let patch = patch::Patch { entries: entries.to_vec(), ..patch::Patch::default() };
-        let value = json!({
+        let mut value = json!({
             "status": "applied",
             "patch": patch.digest().to_string(),
             "workspace": self.workspace,
             "totals": { "entries": entries.len(), "bytes": patch.written_bytes() },
             "paths": entries.iter().take(SHOWN_PATHS).map(final_state).collect::<Vec<_>>(),
         });
+        // Whoever reads "applied" must not take it for everything.
+        if let Some(receipt::NotCarried { total, entries }) = self.not_carried {
+            let stays = |entry: &receipt::NotCarriedEntry| {
+                let path = bytes_text(entry.path.as_bytes());
+                json!({ "path": path, "reason": entry.reason })
+            };
+            let named: Vec<_> = entries.iter().take(SHOWN_NOT_CARRIED).map(stays).collect();
+            value["notCarried"] = named.into();
+            value["notCarriedTotal"] = (*total).into();
+        }
         event::canon::to_bytes(&value)
             .map_err(|error| Error::Seal(event::SealError::Canonical(error)))
     }

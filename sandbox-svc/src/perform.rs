@@ -153,6 +153,7 @@ impl Sandbox {
             workspace: &call.session.grant.workspace,
             host: self.sessions.workspace(call.session)?,
             row: call.row,
+            not_carried: call.plan.patch.as_ref().and_then(|patch| patch.not_carried.as_ref()),
         })
     }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use event::id::{CallId, PermissionId, ReceiptId};
-use event::{Differs, Digest, Stage};
+use event::{Differs, Stage};
 use futures::StreamExt as _;
 use futures::stream;
 use proto::sandbox::v1::execute_response::Message;
@@ -20,7 +20,8 @@ use crate::planner::{Planned, Stop};
 use crate::refusal::{Reason, Refusal};
 use crate::sandbox::Sandbox;
 use crate::session::{Owner, Session, now_ms};
-use crate::store::{Accepted, NewExecution, Record, Refused};
+use crate::store::{Accepted, NewExecution, PlanRow, Record, Refused};
+use crate::why;
 
 impl Sandbox {
     /// Carries the call out, or attaches to it. Refusals end the stream; they are no errors.
@@ -86,7 +87,7 @@ impl Sandbox {
         let planned =
             self.make_plan(session, &environment, call, &order.tool, &order.arguments).await?;
         if planned.digest != stored.digest {
-            return Err(stale(&planned, stored.digest).into());
+            return Err(stale(&planned, &stored).into());
         }
         let counted = self.admitted(session, &planned, &order.receipts).await?.counted;
         if now_ms() >= start_before_ms {
@@ -186,13 +187,14 @@ impl Sandbox {
 }
 
 /// What is denied now is denied, whatever it was when somebody was asked.
-fn stale(planned: &Planned, expected: Digest) -> Refusal {
+fn stale(planned: &Planned, stored: &PlanRow) -> Refusal {
     if planned.plan.effect == Effect::Deny {
-        return Reason::NotAdmitted("POLICY_DENIED").into();
+        return Refusal::new(Reason::NotAdmitted("POLICY_DENIED"), why::denied(&planned.plan));
     }
-    let (expected, actual) = (Some(expected), Some(planned.digest));
+    let (expected, actual) = (Some(stored.digest), Some(planned.digest));
     let differs = Some(Box::new(Differs { path: None, expected, actual }));
-    Refusal { differs, ..Reason::PlanStale.into() }
+    let detail = why::changed(&stored.bytes, &planned.plan);
+    Refusal { differs, ..Refusal::new(Reason::PlanStale, detail) }
 }
 
 /// Each rule once, in the order of the plan's parts.

@@ -88,7 +88,7 @@ impl Tenants {
     /// Only a directory that can be read says that a file is not there.
     fn is_absent(&self, path: &Path) -> Result<bool, Unusable> {
         let unread = |error: io::Error| {
-            error!(%error, "the tenants' ceilings cannot be read; nothing is decided");
+            error!(directory = %self.directory.display(), %error, "the tenants' ceilings cannot be read; nothing is decided");
             Unusable("the tenants' ceilings cannot be read".to_owned())
         };
         match std::fs::symlink_metadata(path) {

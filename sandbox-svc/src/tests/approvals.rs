@@ -39,10 +39,17 @@ async fn two_people_are_two_different_people_of_the_right_roles() {
     ] {
         assert_eq!(run.execute_with(&call, &receipts).await.end(), reason);
     }
+    let told = run.execute_with(&call, &[&bob, &viewer]).await;
+    assert_eq!(
+        told.detail(),
+        "eve: a receipt does not count: the person has none of the roles that may allow this (1 of 2)"
+    );
+    let told = run.execute_with(&call, &[&bob]).await;
+    assert_eq!(told.detail(), "not enough different people have allowed it (1 of 2)");
     // What does not count takes nothing away.
     assert_eq!(run.execute_with(&call, &[&ada, &bob, &viewer, &cy]).await.end(), "exited 0");
     let ledger = &world.ledger;
-    ledger.wait(|_| ledger.refusals(&run.stream_id()).len() == 6).await;
+    ledger.wait(|_| ledger.refusals(&run.stream_id()).len() == 8).await;
     let started = ledger.entries().into_iter().find_map(|entry| match entry.event.data {
         event::Data::CallStarted(started) => Some(started),
         _ => None,
@@ -95,6 +102,10 @@ async fn a_signature_counts_only_under_a_key_that_the_administrator_lists_for_th
     let refused = async |receipt: &Receipt| run.execute_with(&call, &[receipt]).await.end();
 
     assert_eq!(refused(&good).await, "APPROVAL_KEY_UNKNOWN", "nobody is listed");
+    assert_eq!(
+        run.execute_with(&call, &[&good]).await.detail(),
+        "bob: a receipt does not count: the key is not listed for this person (0 of 1)"
+    );
     world.approvers(&[bob.listed("viewer")]);
     assert_eq!(refused(&good).await, "RECEIPT_ROLE_MISMATCH", "not as what the gateway says");
     world.approvers(&[bob.listed("operator")]);

@@ -34,7 +34,14 @@ async fn the_policy_changed_while_the_person_was_thinking() {
     let call = run.plan_exec(&["sh", "-c", "echo ran > ran"]).await;
     let receipt = run.receipt(&call, Scope::Once);
     world.ceiling("permissions: {process.exec: ask}");
-    assert_eq!(run.execute_with(&call, &[&receipt]).await.end(), "PLAN_STALE");
+    let told = run.execute_with(&call, &[&receipt]).await;
+    assert_eq!(
+        (told.end().as_str(), told.detail()),
+        (
+            "PLAN_STALE",
+            "what was planned is not what would happen now; changed since: the organisation's ceiling"
+        )
+    );
 
     // What would happen now is another plan, and the record names both.
     let arguments = json!({ "argv": ["sh", "-c", "echo ran > ran"] });
@@ -50,9 +57,15 @@ async fn the_policy_changed_while_the_person_was_thinking() {
     world.ceiling("");
     assert_eq!(run.execute_with(&call, &[&receipt]).await.end(), "RECEIPT_CONSUMED");
     let anew = run.plan_exec(&["sh", "-c", "echo ran > ran"]).await;
-    world.tenant_ceiling("local", "permissions: {process.exec: deny}");
+    let deny = "permissions: {process.exec: {'**': {effect: deny, justification: not this week}}}";
+    world.tenant_ceiling("local", deny);
     let receipt = run.receipt(&anew, Scope::Once);
-    assert_eq!(run.execute_with(&anew, &[&receipt]).await.end(), "POLICY_DENIED");
+    let told = run.execute_with(&anew, &[&receipt]).await;
+    assert_eq!(told.end(), "POLICY_DENIED");
+    assert_eq!(
+        told.detail(),
+        "process.exec of sh -c 'echo ran > ran' is denied by the tenant's rule permissions.process.exec[**] (not this week) and 1 more"
+    );
     assert!(!run.copy().join("ran").exists());
     assert_eq!(world.containers(), Vec::<String>::new());
 }
@@ -120,7 +133,14 @@ async fn a_standing_allow_is_for_the_exact_command_under_the_very_same_policy() 
         deciding(&denied),
         (Effect::Deny, Layer::Organisation, "hard_deny.process.exec[rm**]")
     );
-    assert_eq!(run.execute_with(&denied, &[&standing]).await.end(), "POLICY_DENIED");
+    let told = run.execute_with(&denied, &[&standing]).await;
+    assert_eq!(
+        (told.end().as_str(), told.detail()),
+        (
+            "POLICY_DENIED",
+            "process.exec of rm -rf ./build is denied by the organisation's rule hard_deny.process.exec[rm**]"
+        )
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -198,6 +198,12 @@ async fn what_runs_on_its_own_is_shown_apart_and_git_never_comes_along() {
     wide.scope = Scope::Run;
     let told = run.execute(&call, Some(&world.sign(&wide))).await;
     assert_eq!(told.end(), "RECEIPT_SCOPE_MISMATCH");
+    // So does whoever reads what became of it.
+    let told = run.execute(&call, Some(&run.approve(&call))).await;
+    assert_eq!(told.end(), "done");
+    let result = told.result();
+    assert_eq!((&result["status"], &result["notCarriedTotal"]), (&json!("applied"), &json!(9)));
+    assert_eq!(result["notCarried"], inspected["notCarried"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -242,13 +248,25 @@ async fn an_empty_patch_says_what_was_not_carried() {
     // A plan shows the first hundred, and their number.
     changed(&run, "echo y > a; ln -s d/f link; ln -s a 'odd\nlink'").await;
     let call = run.plan("import_patch", json!({})).await;
-    let patch_of_plan = call.plan.patch.unwrap();
+    let patch_of_plan = call.plan.patch.clone().unwrap();
     let stays = patch_of_plan.not_carried.unwrap();
     assert_eq!((stays.total, stays.entries.len()), (152, 100));
     let (_, diff) = patch(&run, &patch_of_plan.digest.to_string()).await.unwrap();
     assert_eq!(diff.matches("\nnot carried ").count() + 1, 152, "{diff}");
     assert!(diff.starts_with("not carried .env (secret_name)\n"), "{diff}");
     assert!(diff.contains("diff a/link b/link\nnew link mode 120777 to \"d/f\"\n"), "{diff}");
+    let told = run.execute(&call, None).await;
+    assert_eq!(
+        (told.end().as_str(), told.detail()),
+        ("POLICY_DENIED", "fs.write of odd\\nlink is denied by the system's rule allowed_paths")
+    );
+    changed(&run, "rm 'odd\nlink'").await;
+    let call = run.plan("import_patch", json!({})).await;
+    let told = run.execute(&call, None).await;
+    assert_eq!(told.end(), "done");
+    let result = told.result();
+    let named = result["notCarried"].as_array().map(Vec::len);
+    assert_eq!((named, &result["notCarriedTotal"]), (Some(20), &json!(152)));
 }
 
 async fn patch(run: &Run<'_>, digest: &str) -> Result<(Vec<wire::PatchEntry>, String), Fault> {

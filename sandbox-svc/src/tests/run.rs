@@ -76,6 +76,16 @@ impl Told {
     }
 }
 
+impl Told {
+    /// The sentence of a refusal.
+    pub(super) fn detail(&self) -> &str {
+        match self.finished.outcome.as_ref().unwrap() {
+            Outcome::Refused(refused) => &refused.detail,
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
 impl Run<'_> {
     pub(super) async fn open(&self) -> Result<wire::OpenEnvironmentResponse, Fault> {
         let request = wire::OpenEnvironmentRequest {
