@@ -83,6 +83,8 @@ struct Shown {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     parts: Vec<Decided>,
     near_misses: Vec<Near>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    notes: Vec<String>,
     files: Vec<InForce>,
 }
 
@@ -188,7 +190,7 @@ impl Place {
 
 impl Shown {
     fn of(book: &Book, explanation: Explanation) -> Self {
-        let Explanation { decision, place, parts, near_misses, files } = explanation;
+        let Explanation { decision, place, parts, near_misses, notes, files } = explanation;
         let at = |layer, at: manifest::At| Place {
             file: book.file(layer),
             line: at.line,
@@ -207,12 +209,13 @@ impl Shown {
             decision: decision.into(),
             parts: parts.into_iter().map(Decided::from).collect(),
             near_misses: near_misses.into_iter().map(near).collect(),
+            notes,
             files: files.into_iter().map(in_force).collect(),
         }
     }
 
     fn text(&self) -> String {
-        let Self { decision, place, parts, near_misses, files } = self;
+        let Self { decision, place, parts, near_misses, notes, files } = self;
         let whole = parts.first().unwrap_or(decision);
         let mut out =
             format!("{} {}{}\n", decision.effect.as_str(), decision.action, whole.about());
@@ -250,6 +253,9 @@ impl Shown {
         }
         for Near { layer, rule: name, effect, place, why } in near_misses {
             tell(format!("near miss: {} at {}: {why}", rule(*effect, *layer, name), place.text()));
+        }
+        for note in notes {
+            tell(format!("note: {}", escape::line(note)));
         }
         for InForce { layer, file, id, digest } in files {
             let file = escape::line(file.as_deref().unwrap_or_default());

@@ -37,6 +37,8 @@ pub(crate) struct Ballot<'p> {
     matching: Vec<Matched>,
     /// Some file allows it by no more than a wildcard.
     wildcard: bool,
+    /// Some file allows it otherwise than by its very text.
+    inexact: bool,
 }
 
 impl<'p> Ballot<'p> {
@@ -48,11 +50,17 @@ impl<'p> Ballot<'p> {
             candidates: Vec::new(),
             matching: Vec::new(),
             wildcard: false,
+            inexact: false,
         }
     }
 
     pub(crate) fn by_wildcard(&self) -> bool {
         self.wildcard
+    }
+
+    /// Whether it is allowed unseen though some file denies or asks about commands that may be inside.
+    pub(crate) fn is_unseen(&self) -> bool {
+        self.inexact && self.sides.iter().any(|side| side.policy.looks_inside())
     }
 
     /// Every file about the whole subject. A manifest without a rule asks; a ceiling without one is silent.
@@ -69,8 +77,9 @@ impl<'p> Ballot<'p> {
             }
             match side.policy.opinion(self.action, subject, &matching) {
                 Some(opinion) => {
-                    self.wildcard |=
-                        opinion.effect == Effect::Allow && opinion.reach == Reach::Wildcard;
+                    let allows = opinion.effect == Effect::Allow;
+                    self.wildcard |= allows && opinion.reach == Reach::Wildcard;
+                    self.inexact |= allows && opinion.reach != Reach::Exact;
                     self.opinion(*side, opinion);
                 }
                 None if side.layer == Layer::Manifest => self.opinion(*side, unruled(self.action)),

@@ -77,20 +77,25 @@ impl Evaluator<'_> {
         if command.argv.is_empty() {
             return vec![self.no_argv(&whole)];
         }
-        let Inspection { class, segments, unparsable, .. } = interpreter::inspect(command);
+        let Inspection { class, segments, unparsable, opaque, .. } = interpreter::inspect(command);
         let mut ballot = Ballot::new(action, Some(&whole), &self.sides);
         ballot.rules(Some(&whole));
         for alias in command.aliases() {
             ballot.alias(&alias);
         }
-        if let Some(program) = class.filter(|_| ballot.by_wildcard()) {
-            let reason = format!(
-                "{program} runs other commands; a wildcard allows it only with class: interpreter"
-            );
-            ballot.system(system::INTERPRETER, Effect::Ask, reason, 0);
-            if let Some(why) = unparsable {
-                let reason = format!("what {program} runs cannot be told: {why}");
-                ballot.system(system::UNPARSABLE, Effect::Ask, reason, 1);
+        if let Some(program) = class {
+            let unknown = |why: &str| format!("what {program} runs cannot be told: {why}");
+            if ballot.by_wildcard() {
+                let reason = format!(
+                    "{program} runs other commands; a wildcard allows it only with class: interpreter"
+                );
+                ballot.system(system::INTERPRETER, Effect::Ask, reason, 0);
+                if let Some(why) = unparsable {
+                    ballot.system(system::UNPARSABLE, Effect::Ask, unknown(&why), 1);
+                }
+            } else if let Some(why) = unparsable.or(opaque).filter(|_| ballot.is_unseen()) {
+                // What is denied could be in it, so whoever allowed such programs did not allow this.
+                ballot.system(system::UNPARSABLE, Effect::Ask, unknown(&why), 0);
             }
         }
         let mut decisions = vec![self.settle(ballot, action, Some(&whole))];

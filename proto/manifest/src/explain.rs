@@ -7,9 +7,10 @@ use serde::Serialize;
 
 use crate::action::Action;
 use crate::ballot::Side;
-use crate::command::Command;
+use crate::command::{Command, parse_exec_subject};
 use crate::decision::{Decision, Layer, Matched};
 use crate::glob::{self, Glob};
+use crate::interpreter::{self, Inspection};
 use crate::nearest::distance;
 use crate::place::At;
 use crate::policy::{FALLBACK, Rule};
@@ -29,6 +30,9 @@ pub struct Explanation {
     pub parts: Vec<Decision>,
     /// Patterns that do not match, and why they might have been meant to.
     pub near_misses: Vec<NearMiss>,
+    /// What else is to be known: where a command could not be read on, and what refuses it beside the rules.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
     /// The files in force.
     pub files: Vec<SourceFile>,
 }
@@ -52,14 +56,31 @@ pub struct SourceFile {
 impl Rulebook {
     /// As [`Self::decide`], with everything around it.
     pub fn explain(&self, action: Action, subject: Option<&str>) -> Explanation {
-        self.explained(self.decide(action, subject), Vec::new())
+        let mut explanation = self.explained(self.decide(action, subject), Vec::new());
+        let argv = subject.filter(|_| action == Action::ProcessExec).and_then(parse_exec_subject);
+        if let Some(argv) = argv {
+            explanation.notes = self.notes(&Command { argv, program: None });
+        }
+        explanation
     }
 
     /// As [`Self::decide_exec`], with everything around it.
     pub fn explain_exec(&self, command: &Command) -> Explanation {
         let parts = self.decide_exec(command);
         let decision = Decision::strictest(parts.iter().cloned());
-        self.explained(decision.unwrap_or_else(|| self.decide(Action::ProcessExec, None)), parts)
+        let decision = decision.unwrap_or_else(|| self.decide(Action::ProcessExec, None));
+        Explanation { notes: self.notes(command), ..self.explained(decision, parts) }
+    }
+
+    /// Whatever was decided: a command inside that was not seen is one about which nothing was decided.
+    fn notes(&self, command: &Command) -> Vec<String> {
+        let Inspection { class, unparsable, opaque, .. } = interpreter::inspect(command);
+        let class = class.unwrap_or_default();
+        let stopped = unparsable
+            .or(opaque)
+            .map(|why| format!("what {class} runs was not read to the end: {why}"));
+        let refused = command.argv.first().and_then(|program| self.manifest().refusal(program));
+        stopped.into_iter().chain(refused.map(|why| format!("effect: refused; {why}"))).collect()
     }
 
     fn explained(&self, decision: Decision, parts: Vec<Decision>) -> Explanation {
@@ -81,7 +102,7 @@ impl Rulebook {
             digest: self.manifest().digest,
         };
         let files = ceilings.chain([manifest]).collect();
-        Explanation { decision, place, parts, near_misses, files }
+        Explanation { decision, place, parts, near_misses, notes: Vec::new(), files }
     }
 
     /// Where a rule that a decision names is written.
@@ -156,7 +177,7 @@ fn goes_on(rest: &str) -> bool {
 
 impl fmt::Display for Explanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { decision, place, parts, near_misses, files } = self;
+        let Self { decision, place, parts, near_misses, notes, files } = self;
         let whole = parts.first().unwrap_or(decision);
         let subject = whole.subject.as_deref().unwrap_or("(no subject)");
         writeln!(f, "{} {} {}", decision.effect.as_str(), decision.action, Plain(subject))?;
@@ -188,6 +209,9 @@ impl fmt::Display for Explanation {
         for NearMiss { layer, rule, effect, at: _, why } in near_misses {
             let (effect, layer) = (effect.as_str(), layer.as_str());
             writeln!(f, "  near miss: {effect} {layer} {}: {why}", Plain(rule))?;
+        }
+        for note in notes {
+            writeln!(f, "  note: {}", Plain(note))?;
         }
         for SourceFile { layer, id, digest } in files {
             writeln!(f, "  {}: {id} {digest}", layer.as_str())?;

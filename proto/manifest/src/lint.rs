@@ -166,6 +166,7 @@ fn of_manifest(manifest: &Manifest, roster: Option<&Roster>, found: &mut Vec<Fin
     let mut notes = Notes { layer: Layer::Manifest, found };
     of_policy(&manifest.policy, roster, &mut notes);
     patterns::of_the_task(manifest, &mut notes);
+    patterns::of_the_tests(manifest, &mut notes);
     let waits = manifest.interaction.on_disconnect == Some(OnDisconnect::Hold);
     if waits && manifest.interaction.permission_timeout.is_none() {
         let text = "with hold an ask waits for nobody for a day; say how long it may";

@@ -65,7 +65,9 @@ pub(crate) const FALLBACK: &str = "*";
 /// How an allow reaches a subject.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reach {
-    /// By its very text, for all subjects, or naming the class of interpreters.
+    /// By its very text.
+    Exact,
+    /// For all subjects, or naming the class of interpreters.
     Named,
     Wildcard,
 }
@@ -157,6 +159,15 @@ impl Policy {
         self.rules.iter().flat_map(|(action, rule)| rule.all().map(|pattern| (*action, pattern)))
     }
 
+    /// Whether a part of a command could be denied or asked about that the whole is not.
+    pub(crate) fn looks_inside(&self) -> bool {
+        let action = Action::ProcessExec;
+        let hard = self.hard_deny.get(&action).is_some_and(|listed| !listed.is_empty());
+        let narrows =
+            |pattern: &Pattern| pattern.text != FALLBACK && pattern.terms.effect != Effect::Allow;
+        hard || self.rules.get(&action).is_some_and(|rule| rule.all().any(narrows))
+    }
+
     /// What is denied whatever else is written.
     pub(crate) fn hard_denied<'p>(
         &'p self,
@@ -200,7 +211,7 @@ impl Policy {
         let exact = matching
             .iter()
             .any(|pattern| pattern.glob.is_literal() && pattern.terms.effect == Effect::Allow);
-        let reach = reach(exact || first.terms.interpreter);
+        let reach = if exact { Reach::Exact } else { reach(first.terms.interpreter) };
         let effect = first.terms.effect.as_str();
         let reason = format!("the longest pattern that matches, {}, says {effect}", first.text);
         Some(first.opinion(action, reason, reach))

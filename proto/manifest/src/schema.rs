@@ -8,7 +8,7 @@ use crate::allowed;
 use crate::ballot::Side;
 use crate::decision::Layer;
 use crate::evaluate::Evaluator;
-use crate::execution::{Execution, Mode, optional};
+use crate::execution::{Backend, Execution, Mode, optional};
 use crate::fault::Faults;
 use crate::fields::{Field, Reader};
 use crate::policy::Policy;
@@ -111,6 +111,15 @@ impl Manifest {
             protected,
             digest: self.digest,
         }
+    }
+
+    /// Why no command of this program is started whatever the rules say, when that is so.
+    pub(crate) fn refusal(&self, program: &str) -> Option<String> {
+        if self.execution.backend == Backend::None {
+            return Some("execution has no back end, so there is no command tool".to_owned());
+        }
+        let listed = self.execution.allow_commands.iter().any(|listed| listed == program);
+        (!listed).then(|| format!("execution.allow_commands does not list {program}"))
     }
 
     /// Whether the task may modify this workspace-relative path.

@@ -4,12 +4,14 @@
 use event::Effect;
 
 use crate::action::Action;
+use crate::command::parse_exec_subject;
 use crate::execution::Backend;
 use crate::glob::Glob;
 use crate::interpreter::is_class;
 use crate::overlap::{contains, intersect};
 use crate::place::At;
 use crate::policy::{FALLBACK, Pattern, Rule};
+use crate::policy_test::Example;
 use crate::schema::Manifest;
 
 use super::{Code, Notes};
@@ -128,6 +130,30 @@ fn reaches_interpreters(pattern: &Pattern, notes: &mut Notes<'_>) {
     };
     let rule = pattern.name(Action::ProcessExec);
     notes.warn(Code::InterpreterWildcard, pattern.at, rule, text);
+}
+
+/// Examples that the rules keep and the list of programs does not.
+pub(super) fn of_the_tests(manifest: &Manifest, notes: &mut Notes<'_>) {
+    if manifest.execution.backend == Backend::None {
+        return;
+    }
+    for (index, test) in manifest.tests.iter().enumerate() {
+        let argv = match &test.on {
+            Example::Argv(argv) => Some(argv.clone()),
+            Example::Subject(subject) if test.action == Action::ProcessExec => {
+                parse_exec_subject(subject)
+            }
+            _ => None,
+        };
+        let program = argv.as_ref().and_then(|argv| argv.first());
+        let refusal = program.and_then(|program| manifest.refusal(program));
+        if let Some(why) = refusal.filter(|_| test.expect != Effect::Deny) {
+            let expected = test.expect.as_str();
+            let text =
+                format!("it expects {expected}, and the command is refused all the same: {why}");
+            notes.warn(Code::UnlistedProgram, test.at, format!("tests[{index}]"), text);
+        }
+    }
 }
 
 /// Rules against what the rest of the manifest says.

@@ -168,3 +168,45 @@ fn what_is_no_argv_is_denied() {
     }
     assert_eq!(short(&rules.decide_exec(&Command::new([""; 0]))[0]), (Deny, "argv"));
 }
+
+#[test]
+fn what_cannot_be_read_asks_where_something_inside_could_be_denied() {
+    let wide = "permissions: {process.exec: {'**': {effect: allow, class: interpreter}}}";
+    let flat = "permissions: {process.exec: allow}";
+    let hidden = &["sh", "-c", "f() { rm -rf x; }; f"][..];
+    let named =
+        "permissions: {process.exec: {'**': {effect: allow, class: interpreter}, 'rm**': deny}}";
+    for (task, organisation) in [
+        (flat, "hard_deny: {process.exec: ['rm**']}"),
+        (flat, named),
+        (
+            wide,
+            "permissions: {process.exec: {'**': {effect: allow, class: interpreter}, 'rm**': ask}}",
+        ),
+        (named, ""),
+    ] {
+        let rules = Rulebook::new(manifest(task), Some(ceiling(organisation)), None);
+        for argv in [
+            hidden,
+            &["env", "-S", "rm\\_-rf\\_x"],
+            &["python3", "-c", "x"],
+            &["sudo", "-i"],
+            &["make", "-f", "x"],
+        ] {
+            assert!(decide(&rules, argv).effect >= Ask, "{task} {organisation} {argv:?}");
+        }
+    }
+    let denies = Some(ceiling("hard_deny: {process.exec: ['rm**']}"));
+    let under = |task: &str| Rulebook::new(manifest(task), denies.clone(), None);
+    let decision = decide(&under(flat), hidden);
+    assert_eq!(short(&decision), (Ask, "unparsable"));
+    assert_eq!(decide(&under(flat), &["sh", "-c", "ls; cat x"]).effect, Allow);
+    assert_eq!(decide(&under(flat), &["cargo", "test"]).effect, Allow);
+    // Its very text, or nothing that could be denied.
+    let exact = "permissions: {process.exec: {'sh -c ''f() { x; }''': allow}}";
+    assert_eq!(decide(&under(exact), &["sh", "-c", "f() { x; }"]).effect, Allow);
+    for task in [wide, flat] {
+        let rules = Rulebook::new(manifest(task), None, None);
+        assert_eq!(decide(&rules, hidden).effect, Allow, "{task}");
+    }
+}

@@ -163,3 +163,19 @@ fn every_code_is_in_the_documentation() {
         assert_eq!(serde_json::to_value(code).unwrap(), code.as_str());
     }
 }
+
+#[test]
+fn a_test_of_a_program_that_is_refused_anyway_is_told() {
+    let findings = found(
+        "execution: {backend: oci, image: a, allow_commands: [ls]}
+permissions: {process.exec: {'**': allow, 'rm**': deny}}
+tests:
+- {action: process.exec, argv: [ls], expect: allow}
+- {action: process.exec, argv: [cat, x], expect: allow}
+- {action: process.exec, subject: cat y, expect: allow}
+- {action: process.exec, argv: [rm, x], expect: deny}",
+    );
+    let told: Vec<_> =
+        short(&findings).into_iter().filter(|(_, rule)| rule.starts_with("tests")).collect();
+    assert_eq!(told, [(Code::UnlistedProgram, "tests[1]"), (Code::UnlistedProgram, "tests[2]")]);
+}

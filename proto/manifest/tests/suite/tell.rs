@@ -37,6 +37,31 @@ fn an_explanation_is_a_document_too() {
 }
 
 #[test]
+fn an_explanation_says_where_reading_stopped_and_what_refuses_the_program() {
+    let execution = "execution: {backend: oci, image: x, allow_commands: [sh]}";
+    let task = format!("permissions: {{process.exec: allow}}\n{execution}");
+    let rules = Rulebook::new(manifest(&task), None, None);
+    let notes = |argv: &[&str]| rules.explain_exec(&Command::new(argv.iter().copied())).notes;
+    assert_eq!(
+        notes(&["sh", "-c", "f() { x; }"]),
+        ["what sh runs was not read to the end: it has a function or a pattern"]
+    );
+    assert_eq!(
+        notes(&["ls", "-l"]),
+        ["effect: refused; execution.allow_commands does not list ls"]
+    );
+    assert_eq!(notes(&["sh", "-c", "ls"]), [""; 0]);
+    let explanation = rules.explain(Action::ProcessExec, Some("ls -l"));
+    assert_eq!(explanation.notes, notes(&["ls", "-l"]));
+    assert!(explanation.to_string().contains("  note: effect: refused; "), "{explanation}");
+    let none = rulebook("  process.exec: allow").explain_exec(&Command::new(["ls"]));
+    assert_eq!(
+        none.notes,
+        ["effect: refused; execution has no back end, so there is no command tool"]
+    );
+}
+
+#[test]
 fn near_misses_say_why() {
     let rules = rulebook(
         "  fs.read: {'src/*': allow, 'SRC/**': allow, 'src/a/b/**': allow, src/a: allow, /src/a/b: allow, 'other': allow}
