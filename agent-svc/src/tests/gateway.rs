@@ -154,8 +154,10 @@ impl Person {
     }
 
     async fn begin_in(&self, session: SessionId) -> (SessionId, Reader) {
+        // As the gateway does: whoever comes after an ask may be too late for it.
+        let reader = self.attach(session).await;
         self.prompt(session).await.unwrap();
-        (session, self.attach(session).await)
+        (session, reader)
     }
 
     pub(crate) async fn subscribe(

@@ -88,7 +88,7 @@ async fn a_client_that_comes_back_within_the_grace_was_never_gone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_ask_that_nobody_could_ever_answer_is_denied_and_the_run_goes_on() {
+async fn an_ask_that_nobody_could_ever_answer_is_denied_at_once_and_the_run_goes_on() {
     let mesh = Mesh::start().await;
     mesh.model.one_call();
     let alice = Person::operator(&mesh);
@@ -96,10 +96,12 @@ async fn an_ask_that_nobody_could_ever_answer_is_denied_and_the_run_goes_on() {
     alice.prompt(session).await.unwrap();
     // Watching is not answering.
     let mut watching = alice.subscribe(session, None, false).await.unwrap();
-    watching.ask().await;
-    mesh.clock.advance(Duration::from_secs(11));
+    let ask = watching.ask().await;
+    // No time passes for it.
     let (events, outcome) = watching.rest().await;
     assert_eq!(resolution(&events), (Decision::Deny, Source::MissingResolver));
+    let late = alice.claim(&ask, Choice::Allow(Scope::Once)).await;
+    assert!(matches!(late, Ok(Claimed::Lost { settled: true, .. })), "{late:?}");
     assert_eq!(status(&events), AgentStatus::Completed);
     assert_eq!(outcome.steps, 2);
     assert_eq!(mesh.sandbox.runs(), Vec::<u32>::new());
@@ -110,12 +112,17 @@ async fn absence_does_not_overtake_a_claimed_allow() {
     let mesh = Mesh::start().await;
     mesh.model.one_call();
     let alice = Person::operator(&mesh);
-    let session = alice.create().await;
-    alice.prompt(session).await.unwrap();
+    let (session, mut reader) = alice.begin().await;
     let mut watching = alice.subscribe(session, None, false).await.unwrap();
-    let ask = watching.ask().await;
+    let ask = reader.ask().await;
     assert_eq!(alice.claim(&ask, Choice::Allow(Scope::Once)).await, Ok(Claimed::Won));
-    mesh.clock.advance(Duration::from_secs(20));
+    drop(reader);
+    // Twice the grace, and less than the claim holds.
+    for _ in 0..20 {
+        mesh.clock.advance(Duration::from_secs(1));
+        let state = alice.get(session).await.unwrap().state;
+        assert!(matches!(state, Some(wire::session::State::AwaitingPerson(_))), "{state:?}");
+    }
     alice.resolve(&ask, &alice.receipt(&ask, Scope::Once)).await.unwrap();
     let (events, _) = watching.rest().await;
     assert_eq!(resolution(&events), (Decision::Allow, Source::Operator));

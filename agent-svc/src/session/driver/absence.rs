@@ -1,5 +1,5 @@
 //! When nobody is there who could answer: what that means for a run whose manifest does not hold. A client that is away
-//! for less than the grace is not away.
+//! for less than the grace is not away; where none ever was, there is nothing to wait for.
 
 use kernel::{Answer, No, Seen, Status};
 use receipt::OnDisconnect;
@@ -22,7 +22,11 @@ impl Driver {
             Status::AwaitingPerson { .. } => presence.attended || self.is_acknowledged(),
             Status::Running | Status::NeedsOperator { .. } => presence.attended,
         };
-        let at = presence.since.max(self.waiting_since).plus(self.runtime.spans.grace);
+        let at = match presence.attended {
+            true => presence.since.max(self.waiting_since).plus(self.runtime.spans.grace),
+            // Nobody is expected back.
+            false => self.waiting_since,
+        };
         missed.then(|| self.lease_ends.map_or(at, |ends| ends.max(at)))
     }
 
