@@ -3,9 +3,13 @@
 use std::{
     fs::{self, DirBuilder, File, OpenOptions},
     io::{self, Read as _, Write as _},
-    os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _},
+    os::unix::fs::{
+        DirBuilderExt as _, FileTypeExt as _, OpenOptionsExt as _, PermissionsExt as _,
+    },
     path::{Path, PathBuf},
 };
+
+use rustix::fs::OFlags;
 
 use crate::error::{Exit, Explain};
 
@@ -40,6 +44,8 @@ pub enum Error {
     Exists { path: PathBuf },
     #[error("{} is larger than {LIMIT} bytes", path.display())]
     TooLarge { path: PathBuf },
+    #[error("{} is a {what}", path.display())]
+    NotAFile { path: PathBuf, what: &'static str },
     #[error("{} is not UTF-8 text", path.display())]
     NotText { path: PathBuf },
 }
@@ -51,6 +57,7 @@ impl Explain for Error {
             Self::Io { .. }
             | Self::Exists { .. }
             | Self::TooLarge { .. }
+            | Self::NotAFile { .. }
             | Self::NotText { .. } => Exit::Usage,
         }
     }
@@ -64,6 +71,7 @@ impl Explain for Error {
                 _ => "check the file and the disk",
             },
             Self::Exists { .. } => "it is never overwritten: move it away or choose another place",
+            Self::NotAFile { .. } => "give a regular file; what a pipe brings, write to one first",
             Self::TooLarge { .. } | Self::NotText { .. } => "give another file",
         }
         .to_owned()
@@ -76,7 +84,7 @@ pub(crate) fn failed(action: &'static str, path: &Path) -> impl FnOnce(io::Error
 }
 
 pub fn read(path: &Path) -> Result<Vec<u8>, Error> {
-    let file = File::open(path).map_err(failed("read", path))?;
+    let file = regular(path)?;
     let mut bytes = Vec::new();
     file.take(LIMIT + 1).read_to_end(&mut bytes).map_err(failed("read", path))?;
     if u64::try_from(bytes.len()).is_ok_and(|len| len <= LIMIT) {
@@ -84,6 +92,33 @@ pub fn read(path: &Path) -> Result<Vec<u8>, Error> {
     } else {
         Err(Error::TooLarge { path: path.to_owned() })
     }
+}
+
+/// Opens a file of which there is an end. A pipe or a device is never waited for.
+pub(crate) fn regular(path: &Path) -> Result<File, Error> {
+    let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
+    let mut options = OpenOptions::new();
+    options.read(true).custom_flags(flags.bits().cast_signed());
+    let file = options.open(path).map_err(|source| match fs::metadata(path) {
+        // A socket can not even be opened.
+        Ok(found) if !found.is_file() => not_a_file(path, found.file_type()),
+        Ok(_) | Err(_) => failed("read", path)(source),
+    })?;
+    let found = file.metadata().map_err(failed("read", path))?.file_type();
+    match found.is_file() {
+        true => Ok(file),
+        false => Err(not_a_file(path, found)),
+    }
+}
+
+fn not_a_file(path: &Path, found: fs::FileType) -> Error {
+    let what = match found {
+        found if found.is_dir() => "directory",
+        found if found.is_fifo() => "pipe",
+        found if found.is_socket() => "socket",
+        _ => "device",
+    };
+    Error::NotAFile { path: path.to_owned(), what }
 }
 
 pub fn read_text(path: &Path) -> Result<String, Error> {
@@ -216,6 +251,31 @@ mod tests {
         std::os::unix::fs::symlink(&made, &link).unwrap();
         assert!(directory(&link, Access::PRIVATE_DIR).is_err());
         assert!(matches!(new_directory(&made, Access::PRIVATE_DIR), Err(Error::Exists { .. })));
+    }
+
+    #[test]
+    fn what_is_no_regular_file_is_refused_without_waiting_for_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        let (pipe, link) = (at("pipe"), at("link"));
+        let (kind, mode) = (rustix::fs::FileType::Fifo, rustix::fs::Mode::RUSR);
+        rustix::fs::mknodat(rustix::fs::CWD, &pipe, kind, mode, 0).unwrap();
+        std::os::unix::fs::symlink(&pipe, &link).unwrap();
+        let _socket = std::os::unix::net::UnixListener::bind(at("socket")).unwrap();
+        for (path, what) in [
+            (pipe, "pipe"),
+            (link, "pipe"),
+            (at("socket"), "socket"),
+            (dir.path().to_owned(), "directory"),
+            ("/dev/zero".into(), "device"),
+        ] {
+            let error = read(&path).unwrap_err();
+            assert_eq!(error.exit(), Exit::Usage, "{error}");
+            assert_eq!(error.to_string(), format!("{} is a {what}", path.display()));
+        }
+        fs::write(at("text"), "text").unwrap();
+        std::os::unix::fs::symlink(at("text"), at("other")).unwrap();
+        assert_eq!(read_text(&at("other")).unwrap(), "text");
     }
 
     #[test]

@@ -87,6 +87,8 @@ fn a_command_line_that_does_not_fit_is_usage() {
         vec!["audit", "verify", "--state", absent, "--head", "x"],
         vec!["manifest", "validate"],
         vec!["manifest", "validate", absent],
+        vec!["manifest", "validate", "."],
+        vec!["manifest", "test", "."],
         vec![
             "token",
             "create",
