@@ -178,6 +178,10 @@ fn every_test_is_told_and_one_that_does_not_hold_fails() {
     let (code, said, stderr) = manifest(home.path(), &["test", "wrong.yaml"]);
     assert_eq!(code, 1, "{stderr}");
     assert!(said.starts_with("FAIL wrong.yaml:16:5: "), "{said}");
+    assert!(
+        stderr.contains("tests that do not hold: 1;") && !stderr.contains("1 of 1"),
+        "{stderr}"
+    );
     fs::write(
         home.path().join("closed.yaml"),
         "kind: ceiling\nid: top\nhard_deny: {fs.write: [\"src/**\"]}\n",

@@ -47,10 +47,12 @@ struct Tried {
 }
 
 #[derive(Debug, thiserror::Error)]
-#[error("{failed} of {all} tests do not hold")]
-struct Failing {
-    failed: usize,
-    all: usize,
+enum Failing {
+    #[error("{failed} of {all} tests do not hold")]
+    Of { failed: usize, all: usize },
+    /// Of a file whose reading tried its tests, only those are known that do not hold.
+    #[error("tests that do not hold: {failed}; those that are not listed hold")]
+    Some { failed: usize },
 }
 
 impl Explain for Failing {
@@ -64,9 +66,11 @@ impl Explain for Failing {
 
 pub(super) fn test(args: Args) -> Result<Exit, Error> {
     let Args { files, ceilings, json } = args;
-    let mut tests = Vec::new();
+    let (mut tests, mut counted) = (Vec::new(), true);
     for path in &files {
-        tests.extend(tried(path, &ceilings)?);
+        let (found, all) = tried(path, &ceilings)?;
+        tests.extend(found);
+        counted &= all;
     }
     let (failed, all) = (tests.iter().filter(|test| !test.ok).count(), tests.len());
     if json {
@@ -79,24 +83,32 @@ pub(super) fn test(args: Args) -> Result<Exit, Error> {
             output::progress(&format!("{all} tests hold"));
         }
     }
-    if failed == 0 { Ok(Exit::Done) } else { Err(Failing { failed, all }.into()) }
+    if failed == 0 { Ok(Exit::Done) } else { Err(not_held(failed, counted.then_some(all)).into()) }
 }
 
-fn tried(path: &Path, ceilings: &Ceilings) -> Result<Vec<Tried>, Error> {
+fn not_held(failed: usize, all: Option<usize>) -> Failing {
+    match all {
+        Some(all) => Failing::Of { failed, all },
+        None => Failing::Some { failed },
+    }
+}
+
+/// What was tried, and whether it is all that the file has.
+fn tried(path: &Path, ceilings: &Ceilings) -> Result<(Vec<Tried>, bool), Error> {
     let file = path.display().to_string();
     match files::parse(&file::read(path)?, path) {
         // Reading tried them.
         Ok(Parsed::Ceiling(ceiling)) => {
-            Ok(ceiling.tests.iter().map(|test| Tried::holding(&file, test)).collect())
+            Ok((ceiling.tests.iter().map(|test| Tried::holding(&file, test)).collect(), true))
         }
         Ok(Parsed::Manifest(manifest)) => {
             let tests = manifest.tests.clone();
             let book = Book::of(*manifest, path, ceilings)?;
-            Ok(tests.iter().map(|test| Tried::under(&book, &file, test)).collect())
+            Ok((tests.iter().map(|test| Tried::under(&book, &file, test)).collect(), true))
         }
         Err(faults) if faults.as_slice().iter().all(|fault| is_of_a_test(&fault.what)) => {
             let failing = faults.as_slice().iter();
-            Ok(failing.map(|fault| Tried::failing(&file, fault)).collect())
+            Ok((failing.map(|fault| Tried::failing(&file, fault)).collect(), false))
         }
         Err(faults) => Err(unusable(path, faults).into()),
     }
