@@ -23,6 +23,7 @@ mod lacks;
 mod layout;
 mod leftover;
 mod models;
+mod notices;
 mod policy;
 mod ports;
 mod prepare;
@@ -39,6 +40,7 @@ pub(crate) use cleanup::cleanup;
 pub use error::{Argument, Error};
 pub use known::{Known, Secret};
 pub use layout::Layout;
+pub(crate) use notices::Notices;
 pub use policy::PolicyFiles;
 pub(crate) use prepare::{Situation, free_ports, has_program, named, origin, situation};
 pub use programs::beside_this_program;
@@ -199,6 +201,11 @@ impl Mesh {
     /// What the manifests on offer name and this mesh does not have, one line each.
     pub async fn lacks(&self) -> Result<Vec<String>, Error> {
         lacks::lacks(&self.layout, &self.record).await
+    }
+
+    /// What its services will log about changed files that they can not use.
+    pub(crate) fn notices(&self) -> Notices {
+        Notices::new(&self.layout, &self.began)
     }
 
     /// The process of `service`, while it runs.

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use crate::{
     Error,
     error::Exit,
+    escape,
     mesh::{self, Isolation, Mesh, Options, PolicyFiles},
     output,
     run::Interrupts,
@@ -17,7 +18,8 @@ Examples:
   harness up --state ./mesh
 
 The last one starts again what the directory remembers. As root, each service has its own uid.
-Ceilings and approver keys are read where they are, and again when they change.
+Ceilings and approver keys are read where they are, and again when they change. A manifest is copied, so that nothing
+that a run may change is one: edit the copy, STATE/gateway/manifests/ID.yaml, which each new session reads, or start again.
 Stop it with Ctrl-C or SIGTERM.";
 
 #[derive(Debug, clap::Args)]
@@ -39,7 +41,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "NAME=DIR", value_parser = workspace)]
     workspace: Vec<(String, PathBuf)>,
 
-    /// Offer a reviewed manifest; the first is the default
+    /// Offer a copy of a reviewed manifest, STATE/gateway/manifests/ID.yaml; the first is the default
     #[arg(long, value_name = "FILE")]
     manifest: Vec<PathBuf>,
 
@@ -85,6 +87,13 @@ pub(crate) async fn up(args: Args) -> Result<Exit, Error> {
     };
     let mut interrupts = Interrupts::listen()?;
     let mut mesh = Mesh::create(&state, &options)?;
+    if !options.manifests.is_empty() {
+        output::progress(&format!(
+            "manifests are copied and the files that were named are not read again: edit {}/ID.yaml, which the next \
+             session reads, or start again",
+            mesh.layout().manifests().display()
+        ));
+    }
     if mesh.isolation() == Isolation::OneUid {
         output::progress("warning: all services run under one uid; run as root to keep them apart");
     }
@@ -96,13 +105,21 @@ pub(crate) async fn up(args: Args) -> Result<Exit, Error> {
         () = interrupts.next() => return end(mesh, interrupts).await,
     };
     output::document("ready", &ready)?;
-    tokio::select! {
-        died = mesh.died() => {
-            mesh.stop().await?;
-            held(&mesh)?;
-            Err(died.into())
+    let mut notices = mesh.notices();
+    loop {
+        tokio::select! {
+            died = mesh.died() => {
+                mesh.stop().await?;
+                held(&mesh)?;
+                return Err(died.into());
+            }
+            () = interrupts.next() => return end(mesh, interrupts).await,
+            said = notices.next() => {
+                for line in said {
+                    output::say(&format!("error: {}", escape::line(&line)));
+                }
+            }
         }
-        () = interrupts.next() => end(mesh, interrupts).await,
     }
 }
 
