@@ -78,7 +78,7 @@ impl Explain for Failure {
 
 pub(crate) async fn connect(args: Args) -> Result<Exit, Error> {
     let Args { target, wish, attach, hold, key, prompt } = args;
-    let key = key.as_deref().map(Signatory::read).transpose()?;
+    let key = Signatory::for_target(key.as_deref(), &target)?;
     let mut session = match (attach, prompt) {
         (Some(run), _) => {
             Session::attach(target.connect().await?, AttachParams::run(run), Part::Answers).await?
@@ -145,14 +145,17 @@ async fn ask_person(
     output::say(&ask.render());
     if !io::stdin().is_terminal() {
         output::progress("input is not a terminal: denied");
-        return answer(session, ask, Verdict::Deny, "input is not a terminal").await;
+        return answer(session, ask, Verdict::Deny, None, "input is not a terminal").await;
     }
     let asks = std::slice::from_ref(ask);
     if ask.needs_signature() && key.is_none() {
-        output::progress(&verdict::NoKey.to_string());
-        output::progress(&verdict::NoKey.advice());
+        let none = verdict::NoKey::of(ask);
+        output::progress(&none.to_string());
+        output::progress(&none.advice());
         return match terminal::ask(session, asks, NO_KEY).await?.as_deref() {
-            Some("n" | "no") => answer(session, ask, Verdict::Deny, "answered at a terminal").await,
+            Some("n" | "no") => {
+                answer(session, ask, Verdict::Deny, None, "answered at a terminal").await
+            }
             Some(_) => {
                 output::progress("left open");
                 Ok(())
@@ -164,22 +167,24 @@ async fn ask_person(
         Some(Typed::Yes) => None,
         Some(Typed::Run) => Some(Scope::Run),
         Some(Typed::Else) => {
-            return answer(session, ask, Verdict::Deny, "answered at a terminal").await;
+            return answer(session, ask, Verdict::Deny, None, "answered at a terminal").await;
         }
         None => return Ok(()),
     };
     let allow = verdict::allow(session.id(), ask, scope, key)?;
-    answer(session, ask, allow, "answered at a terminal").await
+    answer(session, ask, allow, key, "answered at a terminal").await
 }
 
 async fn answer(
     session: &mut Session,
     ask: &Ask,
     verdict: Verdict,
+    key: Option<&Signatory>,
     note: &str,
 ) -> Result<(), Error> {
     let decision = verdict.decision();
-    match session.answer(ask, verdict, acp::Text::new(note).ok()).await? {
+    let answered = session.answer(ask, verdict, acp::Text::new(note).ok()).await;
+    match answered.map_err(|error| verdict::refused(error, key))? {
         Answered::Accepted => output::progress(match decision {
             Decision::Allow => "allowed",
             Decision::Deny => "denied",

@@ -1,5 +1,5 @@
 //! `grants`: the standing allows of a run, listed and taken back. It gives none.
-use acp::{AttachParams, Code, RunGrant};
+use acp::{AttachParams, Code, GrantRevokeAnswer, RunGrant};
 use clap::Subcommand;
 use event::id::{ReceiptId, RunId, SessionId};
 use serde::Serialize;
@@ -18,7 +18,7 @@ Examples:
   harness grants revoke --state ./mesh 0198f000-0000-7000-8000-000000000002 0198f000-0000-7000-8000-00000000000b
 
 A standing allow admits later calls of its run that are exactly the action that was approved. Revoked, it admits none
-from then on; what it has admitted is not undone. revoke exits 1 when there was nothing to take back.";
+from then on; what it has admitted is not undone. Where the executor can not be told at once, that is said (pending). revoke exits 1 when there was nothing to take back.";
 
 #[derive(Debug, Subcommand)]
 #[command(after_help = EXAMPLES)]
@@ -87,6 +87,8 @@ struct Revocation {
     session_id: SessionId,
     receipt_id: ReceiptId,
     revoked: bool,
+    /// Its executor has yet to learn of it, and is told again until it has.
+    pending: bool,
 }
 
 pub(crate) async fn grants(command: Grants) -> Result<Exit, Error> {
@@ -144,13 +146,18 @@ fn told(grant: &RunGrant) -> Result<String, output::Error> {
 }
 
 async fn revoke(session: &Session, receipt: ReceiptId, json: bool) -> Result<Exit, Error> {
-    let revoked = session.revoke(receipt).await?;
+    let GrantRevokeAnswer { revoked, pending } = session.revoke(receipt).await?;
     let session_id = session.id();
     if json {
-        let revocation = Revocation { session_id, receipt_id: receipt, revoked };
+        let revocation = Revocation { session_id, receipt_id: receipt, revoked, pending };
         output::document("grant-revocation", &revocation)?;
     } else if revoked {
         output::line_out(&format!("revoked {receipt}"))?;
+    }
+    if pending {
+        output::progress(
+            "its executor can not be told now and is told again until it knows; no new call goes out under it",
+        );
     }
     if revoked { Ok(Exit::Done) } else { Err(Failure::Nothing(receipt).into()) }
 }

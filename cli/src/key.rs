@@ -19,6 +19,7 @@ use crate::{
     file::{self, Access},
     output,
     session::Ask,
+    target::Target,
     token::Role,
 };
 
@@ -71,6 +72,8 @@ pub(crate) enum Error {
     NotAKey { path: PathBuf, source: NotAKey },
     #[error("{} does not say whose key it is", .0.display())]
     NoSubject(PathBuf),
+    #[error("the key signs as '{key}', and the token is that of '{token}'")]
+    OfAnother { key: String, token: String },
     #[error(
         "the subject is empty, longer than 128 bytes, or has control characters or blanks around it"
     )]
@@ -91,7 +94,11 @@ impl Explain for Error {
     fn exit(&self) -> Exit {
         match self {
             Self::File(error) => error.exit(),
-            Self::Open(_) | Self::NotAKey { .. } | Self::NoSubject(_) | Self::Name => Exit::Usage,
+            Self::Open(_)
+            | Self::NotAKey { .. }
+            | Self::NoSubject(_)
+            | Self::OfAnother { .. }
+            | Self::Name => Exit::Usage,
             Self::Random(_) | Self::Made(_) | Self::NotAPlan | Self::Sign(_) | Self::Form(_) => {
                 Exit::Failed
             }
@@ -106,6 +113,9 @@ impl Explain for Error {
             }
             Self::NotAKey { .. } | Self::NoSubject(_) => {
                 "give --key the file that 'harness key new' wrote"
+            }
+            Self::OfAnother { key, token } => {
+                return format!("give the token of '{key}' (--token-file), or a key of '{token}'");
             }
             Self::Name => "give the name that the person's API token has",
             Self::Random(_) | Self::Made(_) | Self::Sign(_) | Self::Form(_) => "try again",
@@ -202,6 +212,26 @@ impl Signatory {
             Some(subject) => Ok(Self { subject: subject.to_owned(), key }),
             None => Err(Error::NoSubject(path.to_owned())),
         }
+    }
+
+    /// The key that was named, if one was. One whose signature the gateway would refuse under the target's token is
+    /// refused here.
+    pub(crate) fn for_target(
+        path: Option<&Path>,
+        target: &Target,
+    ) -> Result<Option<Self>, crate::Error> {
+        let Some(path) = path else { return Ok(None) };
+        let key = Self::read(path)?;
+        match target.subject() {
+            Some(token) if token != key.subject => {
+                Err(Error::OfAnother { key: key.subject, token }.into())
+            }
+            Some(_) | None => Ok(Some(key)),
+        }
+    }
+
+    pub(crate) fn subject(&self) -> &str {
+        &self.subject
     }
 
     /// Signs the plan of an ask. Whoever calls has shown it in full.

@@ -1,17 +1,21 @@
 //! `run` and `resume`: runs without a person at the terminal. An ask that nobody answers pauses the run; it is never
 //! answered by default.
+use std::path::PathBuf;
+
 use acp::{NewParams, OnDisconnect};
 use event::Decision;
 
 use crate::{
     Error,
     error::Exit,
+    key::Signatory,
     output,
-    session::{self, Answered, Ask, Beginning, Ended, Part, Session, Step, Verdict, render},
+    session::{Answered, Ask, Beginning, Ended, Part, Session, Step, Verdict, render},
     target::Target,
     verdict,
 };
 
+mod given;
 mod interrupt;
 mod report;
 mod resume;
@@ -20,7 +24,8 @@ pub(crate) use interrupt::Interrupts;
 pub(crate) use report::ended;
 pub(crate) use resume::{ResumeArgs, resume};
 
-use report::paused;
+use given::{Given, in_force};
+use report::{Whose, paused};
 
 const RUN_EXAMPLES: &str = "\
 Examples:
@@ -41,6 +46,10 @@ pub(crate) struct RunArgs {
     /// Answer every ask with yes, as you; rules that deny still deny
     #[arg(long)]
     yes: bool,
+
+    /// With --yes: sign with this key of yours what needs your own signature; it is shown, and nobody is asked
+    #[arg(long, value_name = "FILE", requires = "yes")]
+    key: Option<PathBuf>,
 
     /// Only watch instead of pausing: asks are denied because nobody is there to answer
     #[arg(long, conflicts_with = "yes")]
@@ -97,7 +106,8 @@ impl Asks {
 }
 
 pub(crate) async fn run(args: RunArgs) -> Result<Exit, Error> {
-    let RunArgs { target, wish, yes, no_hold, json, prompt } = args;
+    let RunArgs { target, wish, yes, key, no_hold, json, prompt } = args;
+    let key = Signatory::for_target(key.as_deref(), &target)?;
     let asks = match (yes, no_hold) {
         (true, _) => Asks::Allow,
         (false, true) => Asks::Leave,
@@ -112,15 +122,16 @@ pub(crate) async fn run(args: RunArgs) -> Result<Exit, Error> {
     let begun = Session::begin(target.connect().await?, beginning, asks.part()).await;
     let mut session = match (begun, asks) {
         (Ok(session), _) => session,
-        (Err(error @ session::Error::Refused { .. }), Asks::Pause) => {
+        (Err(error), Asks::Pause) if error.is_about_holding() => {
             return Err(report::Error::NotBegun(error).into());
         }
         (Err(error), _) => return Err(error.into()),
     };
     output::progress(&format!("session {}", session.id()));
-    let exit = follow(&mut session, asks, &target, json).await;
+    let (mut given, lookup) = (Given::of(key), target.lookup(session.id()));
+    let exit = follow(&mut session, asks, &mut given, Whose::Requester, &target, json).await;
     session.leave().await;
-    exit
+    Ok(given.end(exit?, lookup)?)
 }
 
 impl Wish {
@@ -165,6 +176,8 @@ impl Wish {
 async fn follow(
     session: &mut Session,
     asks: Asks,
+    given: &mut Given,
+    whose: Whose,
     target: &Target,
     json: bool,
 ) -> Result<Exit, Error> {
@@ -182,6 +195,7 @@ async fn follow(
         };
         match (step, asks) {
             (Step::Event { event, old: false, text: _ }, _) => {
+                given.heard(&event);
                 if let Some(text) = render(&event) {
                     output::say(&text);
                 }
@@ -189,9 +203,9 @@ async fn follow(
             (Step::Event { old: true, .. }, _) => {}
             (Step::Ask(ask), Asks::Pause) => {
                 output::say(&ask.render());
-                return Ok(paused(session, &[ask], target, json)?);
+                return Ok(paused(session, &[ask], whose, target, json)?);
             }
-            (Step::Ask(ask), Asks::Allow) => say_yes(session, &ask).await?,
+            (Step::Ask(ask), Asks::Allow) => say_yes(session, &ask, given).await?,
             (Step::Ask(ask), Asks::Leave) => {
                 output::say(&ask.render());
                 output::progress("nobody is there who could answer: it will be denied");
@@ -208,27 +222,39 @@ enum Stands {
     Settled,
 }
 
-/// `--yes` says what one person can without a key; what needs more goes on waiting.
-async fn say_yes(session: &mut Session, ask: &Ask) -> Result<(), Error> {
+/// `--yes` says what one person can, and signs only with a key that is given; what needs more goes on waiting.
+async fn say_yes(session: &mut Session, ask: &Ask, given: &mut Given) -> Result<(), Error> {
     if ask.needs_signature() {
         output::say(&ask.render());
-        output::progress(
-            "it needs a person's own signature, which --yes does not give: it waits for somebody else",
-        );
-        return Ok(());
+        if given.key().is_none() {
+            output::progress(
+                "it needs a person's own signature, which --yes gives only with --key: it waits for somebody else",
+            );
+            return Ok(());
+        }
     }
-    let allow = verdict::allow(session.id(), ask, None, None)?;
-    settle(session, ask, allow).await.map(drop)
+    let allow = verdict::allow(session.id(), ask, None, given.key())?;
+    settle(session, ask, allow, given).await.map(drop)
 }
 
-async fn settle(session: &mut Session, ask: &Ask, verdict: Verdict) -> Result<Stands, Error> {
+async fn settle(
+    session: &mut Session,
+    ask: &Ask,
+    verdict: Verdict,
+    given: &mut Given,
+) -> Result<Stands, Error> {
     let decision = verdict.decision();
     let note = match decision {
         Decision::Allow => None,
         Decision::Deny => acp::Text::new("denied without a person at the terminal").ok(),
     };
-    match session.answer(ask, verdict, note).await? {
+    match session
+        .answer(ask, verdict, note)
+        .await
+        .map_err(|error| verdict::refused(error, given.key()))?
+    {
         Answered::Accepted => {
+            given.accepted(ask, decision);
             output::progress(&format!("answered {} with {}", ask.permission_id, decision.as_str()));
             Ok(Stands::Settled)
         }
@@ -236,9 +262,15 @@ async fn settle(session: &mut Session, ask: &Ask, verdict: Verdict) -> Result<St
             output::progress(&verdict::still_needed(ask, counted));
             Ok(Stands::Open)
         }
-        Answered::NotTheirs(why) => Err(report::Error::NotTheirs(why).into()),
+        Answered::NotTheirs(why) => Err(report::Error::NotTheirs { why, who: ask.needs() }.into()),
         Answered::Settled(how) => {
             output::progress(&format!("{} is settled already: {how}", ask.permission_id));
+            match in_force(session, ask, given).await? {
+                Some(found) if found == decision => {
+                    output::progress("that is what you answered; it stands");
+                }
+                Some(_) | None => given.lost(ask, how),
+            }
             Ok(Stands::Settled)
         }
     }

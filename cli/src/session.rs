@@ -9,8 +9,8 @@ use acp::{
     client::{CallError, Client, Events},
 };
 use event::{
-    AgentStatus, AgentStopped, Data, Event, Usage,
-    id::{RunId, SessionId},
+    AgentStatus, AgentStopped, Data, Decision, Event, Usage,
+    id::{PermissionId, RunId, SessionId},
 };
 use futures::future::BoxFuture;
 use tokio::time::{Instant, sleep_until};
@@ -184,6 +184,12 @@ impl Session {
     /// What is still asked, without waiting.
     pub fn open_asks(&mut self) -> Vec<Ask> {
         self.waiting.drain(..).collect()
+    }
+
+    /// How an ask was settled, as far as the session's events have said it.
+    #[must_use]
+    pub fn resolution(&self, permission: PermissionId) -> Option<Decision> {
+        self.transcript.resolution(permission)
     }
 
     /// Asks that came while another was looked at; they come again.

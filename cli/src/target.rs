@@ -12,6 +12,7 @@ use crate::{
     error::{Exit, Explain},
     file,
     mesh::{self, Known},
+    token,
 };
 
 #[derive(Debug, clap::Args)]
@@ -137,6 +138,13 @@ impl Target {
         let words = words.map(str::to_owned).into_iter();
         let words: Vec<_> = words.chain(["--session".to_owned(), session.to_string()]).collect();
         format!("see it with '{}'", manifest::exec_subject(&words))
+    }
+
+    /// Whose token it is, where a state directory that this person may read says so.
+    pub(crate) fn subject(&self) -> Option<String> {
+        let layout = mesh::Layout::new(self.state.as_deref()?);
+        let token = Token::parse(file::read_text(&layout.token()).ok()?.trim()).ok()?;
+        token::subject(&layout.tokens(), &token).ok()?
     }
 
     /// The only workspace of a mesh, if it has just one.

@@ -135,6 +135,13 @@ pub fn holds(path: &Path, token: &Token, margin: Duration) -> Result<bool, Error
     Ok(read(path)?.token.iter().any(|entry| entry.sha256 == digest && entry.expires > until))
 }
 
+/// Whose token it is, if the file holds it.
+pub(crate) fn subject(path: &Path, token: &Token) -> Result<Option<String>, Error> {
+    let digest = token.sha256_hex();
+    let entries = read(path)?.token.into_iter();
+    Ok(entries.filter(|entry| entry.sha256 == digest).map(|entry| entry.subject).next())
+}
+
 /// Whose tokens have which role, by role; tokens that have expired are nobody's.
 pub(crate) fn people(path: &Path) -> Result<BTreeMap<String, BTreeSet<String>>, Error> {
     let mut people: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();

@@ -7,22 +7,32 @@ use crate::{
     Error,
     error::{Exit, Explain},
     key::Signatory,
-    session::{Ask, Verdict},
+    session::{self, Ask, Verdict},
 };
 
 /// A yes would count for nothing.
 #[derive(Debug, thiserror::Error)]
-#[error("this needs your own signature, and no key is given")]
-pub(crate) struct NoKey;
+#[error("this needs a person's own signature, and no key is given")]
+pub(crate) struct NoKey {
+    who: Vec<String>,
+}
+
+impl NoKey {
+    pub(crate) fn of(ask: &Ask) -> Self {
+        Self { who: ask.needs() }
+    }
+}
 
 impl Explain for NoKey {
     fn exit(&self) -> Exit {
         Exit::Usage
     }
     fn advice(&self) -> String {
-        "make one with 'harness key new --subject NAME --out DIR', have an administrator list it in the approvers file, \
-         and give it with --key FILE"
-            .to_owned()
+        format!(
+            "it waits for the yes of {}; whoever is one of them gives their key with --key FILE, as 'harness key new \
+             --subject NAME --out DIR' makes it and an administrator lists it in the approvers file",
+            self.who.join(", and the yes of ")
+        )
     }
 }
 
@@ -39,6 +49,35 @@ impl Explain for NotOffered {
     }
 }
 
+/// The gateway's check that key and token are of one person; who the token's is, it alone knows.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "your answer was not taken, because the key signs as '{subject}' and the token is somebody else's"
+)]
+struct OthersKey {
+    subject: String,
+    source: session::Error,
+}
+
+impl Explain for OthersKey {
+    fn exit(&self) -> Exit {
+        Exit::Usage
+    }
+    fn advice(&self) -> String {
+        format!("give the token of '{}', or the key of the token's subject", self.subject)
+    }
+}
+
+/// Why an answer was refused, where the key has to do with it in other words than the gateway's.
+pub(crate) fn refused(error: session::Error, key: Option<&Signatory>) -> Error {
+    match key {
+        Some(key) if error.says("APPROVAL_MISMATCH") => {
+            OthersKey { subject: key.subject().to_owned(), source: error }.into()
+        }
+        Some(_) | None => error.into(),
+    }
+}
+
 /// Whether a yes in this scope and with this key could be made.
 pub(crate) fn possible(
     ask: &Ask,
@@ -49,7 +88,7 @@ pub(crate) fn possible(
         return Err(NotOffered(scope).into());
     }
     match ask.needs_signature() && key.is_none() {
-        true => Err(NoKey.into()),
+        true => Err(NoKey::of(ask).into()),
         false => Ok(()),
     }
 }

@@ -1,7 +1,7 @@
 //! How a run stands when its command ends: for a person, or as the document `run-result`.
 use event::{
     AgentStatus, Digest, Scope, Usage,
-    id::{RunId, SessionId},
+    id::{PermissionId, RunId, SessionId},
 };
 use serde::Serialize;
 
@@ -25,8 +25,10 @@ pub(crate) enum Error {
     NoPlan,
     #[error("nothing was answered")]
     LeftOpen,
-    #[error("your answer does not count: {0}")]
-    NotTheirs(String),
+    #[error("your answer does not count: {why}")]
+    NotTheirs { why: String, who: Vec<String> },
+    #[error("your answer to {permission} is not in force: {why}")]
+    NotInForce { permission: PermissionId, why: String, lookup: String },
     #[error("the plan that waits has the digest {found}, not {expected}; nothing was answered")]
     OtherPlan { expected: Digest, found: Digest },
     #[error("{what} is not usable: {why}")]
@@ -42,7 +44,8 @@ impl Explain for Error {
             Self::NotARun(_) | Self::NoPlan | Self::Unfit { .. } | Self::NoWorkspace => Exit::Usage,
             Self::NotWaiting { .. }
             | Self::LeftOpen
-            | Self::NotTheirs(_)
+            | Self::NotTheirs { .. }
+            | Self::NotInForce { .. }
             | Self::OtherPlan { .. } => Exit::Failed,
         }
     }
@@ -58,9 +61,8 @@ impl Explain for Error {
             Self::NotWaiting { lookup, .. } => return lookup.clone(),
             Self::NoPlan => "read the plan above, then give --plan DIGEST as printed",
             Self::LeftOpen => "the run goes on waiting; answer it when you are sure",
-            Self::NotTheirs(_) => {
-                "have somebody answer whom the plan names, or use a token with the role operator"
-            }
+            Self::NotTheirs { who, .. } => return waits_for(who),
+            Self::NotInForce { lookup, .. } => return lookup.clone(),
             Self::OtherPlan { .. } => "look at what waits now before you answer",
             Self::Unfit { .. } => "correct it",
             Self::NoWorkspace => "give --workspace NAME",
@@ -91,12 +93,40 @@ struct RunResult<'a> {
     resume: Vec<Vec<String>>,
 }
 
+/// Whom else it takes, for somebody who can not say yes themselves.
+fn waits_for(who: &[String]) -> String {
+    format!("it waits for the yes of {}", who.join(", and the yes of "))
+}
+
+/// Who is told how a paused run goes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Whose {
+    /// They opened the session.
+    Requester,
+    /// Their yes counts already.
+    Counted,
+    /// Nobody knows.
+    Anybody,
+}
+
+impl Whose {
+    /// Whether a yes of theirs could still do something.
+    fn may_approve(self, ask: &Ask) -> bool {
+        match self {
+            Self::Requester => !ask.excludes_requester(),
+            Self::Counted => false,
+            Self::Anybody => true,
+        }
+    }
+}
+
 const KIND: &str = "run-result";
 
 /// The run waits, and so does not fail.
-pub(crate) fn paused(
+pub(super) fn paused(
     session: &Session,
     asks: &[Ask],
+    whose: Whose,
     target: &Target,
     json: bool,
 ) -> Result<Exit, output::Error> {
@@ -110,7 +140,10 @@ pub(crate) fn paused(
     };
     let resume: Vec<_> = asks
         .iter()
-        .flat_map(|ask| ["--approve", "--deny"].map(|answer| go_on(ask, answer)))
+        .flat_map(|ask| {
+            let approve = whose.may_approve(ask).then(|| go_on(ask, "--approve"));
+            approve.into_iter().chain([go_on(ask, "--deny")])
+        })
         .collect();
     if json {
         let result = RunResult {
@@ -136,16 +169,24 @@ pub(crate) fn paused(
         output::line_out("See the complete list and the diff with:")?;
         output::line_out(&format!("  {}", escape::line(&manifest::exec_subject(&words))))?;
     }
+    for ask in asks.iter().filter(|ask| !whose.may_approve(ask)) {
+        let why = match whose {
+            Whose::Counted => "Your yes counts already",
+            Whose::Requester | Whose::Anybody => "Your own yes does not count",
+        };
+        output::line_out(&format!("{why}; {}.", waits_for(&ask.needs())))?;
+    }
     output::line_out("The run waits for an answer. Go on with one of:")?;
     for words in resume {
         output::line_out(&format!("  {}", escape::line(&manifest::exec_subject(&words))))?;
     }
-    if asks.iter().any(Ask::needs_signature) {
+    let open: Vec<&Ask> = asks.iter().filter(|ask| whose.may_approve(ask)).collect();
+    if open.iter().any(|ask| ask.needs_signature()) {
         output::line_out(
             "To approve it, add --key FILE with your own key; 'harness key new' makes one.",
         )?;
     }
-    if asks.iter().all(|ask| ask.scopes().contains(&Scope::Run)) {
+    if !open.is_empty() && open.iter().all(|ask| ask.scopes().contains(&Scope::Run)) {
         output::line_out(
             "Add --scope run to approve exactly this action for the rest of the run.",
         )?;

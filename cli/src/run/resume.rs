@@ -9,7 +9,8 @@ use event::{Decision, Scope, id::RunId};
 
 use super::{
     Asks, Stands, follow,
-    report::{Error, paused},
+    given::Given,
+    report::{Error, Whose, paused},
     settle,
 };
 use crate::{
@@ -25,7 +26,7 @@ use crate::{
 const RESUME_EXAMPLES: &str = "\
 Examples:
   harness resume --state ./mesh 0198f000-0000-7000-8000-000000000002 --approve --plan sha256:47dc540c94ceb704a23875c11273e16bb0b8a87aed84de911f2133568115f254
-  harness resume --state ./mesh 0198f000-0000-7000-8000-000000000002 --approve --scope run --key ./ada-key/approval.key
+  harness resume --state ./mesh 0198f000-0000-7000-8000-000000000002 --approve --scope run --key ./my-key/approval.key
   harness resume --state ./mesh 0198f000-0000-7000-8000-000000000002 --deny
 
 Everything that waits now is shown and answered alike. Without --plan a terminal is asked before anything is
@@ -82,7 +83,7 @@ fn scope(text: &str) -> Result<Scope, NotAScope> {
 pub(crate) async fn resume(args: ResumeArgs) -> Result<Exit, crate::Error> {
     let ResumeArgs { target, run, approve, deny: _, plan, mut scope, key, json } = args;
     let run = RunId::parse(&run).map_err(|_| Error::NotARun(run))?;
-    let signatory = key.as_deref().map(Signatory::read).transpose()?;
+    let mut given = Given::of(Signatory::for_target(key.as_deref(), &target)?);
     let mut session =
         Session::attach(target.connect().await?, AttachParams::run(run), Part::Answers).await?;
     let open = session.open_asks();
@@ -95,11 +96,11 @@ pub(crate) async fn resume(args: ResumeArgs) -> Result<Exit, crate::Error> {
     }
     let decision = if approve { Decision::Allow } else { Decision::Deny };
     if approve {
-        open.iter().try_for_each(|ask| verdict::possible(ask, scope, signatory.as_ref()))?;
+        open.iter().try_for_each(|ask| verdict::possible(ask, scope, given.key()))?;
     }
     if let Err(error) = may_answer(&open, decision, plan) {
         if matches!(error, Error::NoPlan) {
-            paused(&session, &open, &target, json)?;
+            paused(&session, &open, Whose::Anybody, &target, json)?;
         }
         return Err(error.into());
     }
@@ -110,22 +111,26 @@ pub(crate) async fn resume(args: ResumeArgs) -> Result<Exit, crate::Error> {
             Some(Typed::Else) | None => return Err(Error::LeftOpen.into()),
         }
     }
+    let lookup = target.lookup(session.id());
     let mut waiting = Vec::new();
     for ask in open {
         let verdict = match decision {
-            Decision::Allow => verdict::allow(session.id(), &ask, scope, signatory.as_ref())?,
+            Decision::Allow => verdict::allow(session.id(), &ask, scope, given.key())?,
             Decision::Deny => Verdict::Deny,
         };
-        if settle(&mut session, &ask, verdict).await? == Stands::Open {
+        if settle(&mut session, &ask, verdict, &mut given).await? == Stands::Open {
             waiting.push(ask);
         }
     }
     let exit = match waiting.is_empty() {
-        true => follow(&mut session, Asks::Pause, &target, json).await,
-        false => Ok(paused(&session, &waiting, &target, json)?),
+        true => {
+            let (asks, whose) = (Asks::Pause, Whose::Anybody);
+            follow(&mut session, asks, &mut given, whose, &target, json).await
+        }
+        false => Ok(paused(&session, &waiting, Whose::Counted, &target, json)?),
     };
     session.leave().await;
-    exit
+    Ok(given.end(exit?, lookup)?)
 }
 
 /// An approval is of a plan that was read: of the one whose digest is given, or of those that were just shown at a

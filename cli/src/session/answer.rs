@@ -1,7 +1,7 @@
 //! What a person says to an ask, and what became of it. It sends what it is given and decides nothing.
 use acp::{
-    Code, GrantList, GrantRevoke, Method as _, Respond, RespondAnswer, RespondParams, RunGrant,
-    client::CallError,
+    Code, GrantList, GrantRevoke, GrantRevokeAnswer, GrantRevokeParams, Method as _, Respond,
+    RespondAnswer, RespondParams, RunGrant, client::CallError,
 };
 use event::{Decision, Scope, id::ReceiptId};
 
@@ -91,9 +91,10 @@ impl Session {
         listed.map_err(|source| Error::call(GrantList::NAME, source))
     }
 
-    /// Takes one of them back; whether it stood until now.
-    pub async fn revoke(&self, receipt: ReceiptId) -> Result<bool, Error> {
-        let revoked = self.client.grant_revoke(self.id(), receipt).await;
+    /// Takes one of them back: whether it stood until now, and whether its executor has yet to learn of it.
+    pub async fn revoke(&self, receipt: ReceiptId) -> Result<GrantRevokeAnswer, Error> {
+        let params = GrantRevokeParams { session_id: self.id().into(), receipt_id: receipt.into() };
+        let revoked = self.client.call::<GrantRevoke>(params).await;
         revoked.map_err(|source| Error::call(GrantRevoke::NAME, source))
     }
 }

@@ -1,7 +1,7 @@
 //! An ask: what waits for an answer, and what its plan says about answers. It answers none.
 use event::{
     Data, Digest, Event, PermissionRequested, Scope,
-    id::{PermissionId, RunId},
+    id::{CallId, PermissionId, RunId},
 };
 use receipt::{Plan, Requirement};
 use serde::Serialize;
@@ -45,6 +45,12 @@ impl Ask {
         Some(Self { permission_id, run_id, action, subject, plan_digest, expires_at, plan })
     }
 
+    /// The call that waits for it, as its plan says.
+    #[must_use]
+    pub fn call(&self) -> Option<CallId> {
+        CallId::parse(self.plan.get("call")?.as_str()?).ok()
+    }
+
     /// The patch that it would import, if it would import one.
     #[must_use]
     pub fn patch(&self) -> Option<Digest> {
@@ -68,6 +74,13 @@ impl Ask {
     pub fn needs_signature(&self) -> bool {
         let needed = self.plan().map(|plan| plan.approval).unwrap_or_default();
         needed.iter().any(|requirement| requirement.signature)
+    }
+
+    /// Whether no yes of whoever opened the session counts.
+    #[must_use]
+    pub fn excludes_requester(&self) -> bool {
+        let needed = self.plan().map(|plan| plan.approval).unwrap_or_default();
+        !needed.is_empty() && needed.iter().all(|requirement| requirement.not_requester)
     }
 
     /// Who must say yes, one sentence for each requirement.

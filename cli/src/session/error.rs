@@ -40,6 +40,21 @@ impl Error {
     }
 }
 
+impl Error {
+    /// Whether the gateway refuses because asks of this task may not wait for anybody; it has no code of its own for that.
+    #[must_use]
+    pub fn is_about_holding(&self) -> bool {
+        self.says("asks are denied when the last client leaves")
+    }
+
+    /// Whether these words are among the gateway's, where it finds fault with what was sent.
+    #[must_use]
+    pub fn says(&self, words: &str) -> bool {
+        matches!(self, Self::Refused { source, .. }
+            if source.code == Code::InvalidParams && source.message().contains(words))
+    }
+}
+
 impl Explain for Error {
     fn exit(&self) -> Exit {
         match self {
@@ -61,10 +76,21 @@ impl Explain for Error {
             Self::Refused { source, .. } => match source.code {
                 Code::InvalidParams => "correct what was asked for",
                 Code::SessionNotFound => "check the id; an auditor can list what there is",
-                Code::Forbidden => "use a token with the role operator",
+                Code::Forbidden => "have somebody do it whose role includes it",
                 Code::Unavailable | Code::Busy => "try again in a moment",
                 Code::PlanMismatch => "look at the plan again and answer anew",
-                _ => "check that client and gateway are of one version",
+                Code::Internal => "see the gateway's log",
+                Code::SessionAlreadyRun | Code::SessionLimit => {
+                    "use another session, or wait for one to end"
+                }
+                Code::PermissionNotFound | Code::PermissionResolved => {
+                    "look at what waits now before you answer"
+                }
+                Code::Parse
+                | Code::InvalidRequest
+                | Code::MethodNotFound
+                | Code::ProtocolVersion
+                | Code::NotInitialized => "check that client and gateway are of one version",
             },
             Self::Call { .. } | Self::HalfEnded => "see how the run stands with 'harness connect --attach RUN'",
             Self::Violation(_) => "do not approve anything over this connection; check the gateway",

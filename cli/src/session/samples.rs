@@ -55,11 +55,16 @@ pub(crate) fn part(action: &str, subject: Option<&str>, layer: Layer, rule: &str
 }
 
 pub(crate) fn ask(plan: &Plan) -> Ask {
+    Ask::of(&asked(plan, PermissionId::nil())).unwrap()
+}
+
+/// The event that asks about it.
+pub(crate) fn asked(plan: &Plan, permission_id: PermissionId) -> Event {
     let bytes = plan.to_bytes().unwrap();
     let requested = PermissionRequested {
-        permission_id: PermissionId::nil(),
+        permission_id,
         session_id: plan.session,
-        call_id: None,
+        call_id: Some(plan.call),
         action: plan.action.clone(),
         subject: None,
         scope: Scope::Once,
@@ -69,5 +74,5 @@ pub(crate) fn ask(plan: &Plan) -> Ask {
         expires_at: OffsetDateTime::UNIX_EPOCH,
     };
     let (id, at) = (EventId::nil(), OffsetDateTime::UNIX_EPOCH);
-    Ask::of(&Event { id, at, actor: None, data: requested.into() }).unwrap()
+    Event { id, at, actor: None, data: requested.into() }
 }

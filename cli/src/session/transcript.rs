@@ -48,7 +48,7 @@ pub enum Violation {
 enum Asked {
     Open,
     Answered(Decision),
-    Resolved,
+    Resolved(Decision),
 }
 
 /// One session as this client saw it.
@@ -117,6 +117,15 @@ impl Transcript {
     #[must_use]
     pub fn is_open(&self, permission: PermissionId) -> bool {
         self.asked.get(&permission) == Some(&Asked::Open)
+    }
+
+    /// How it was settled, once an event has said so.
+    #[must_use]
+    pub fn resolution(&self, permission: PermissionId) -> Option<Decision> {
+        match self.asked.get(&permission) {
+            Some(Asked::Resolved(decision)) => Some(*decision),
+            Some(Asked::Open | Asked::Answered(_)) | None => None,
+        }
     }
 
     /// Holds the prompt's answer against the event that ended the run.
@@ -190,9 +199,9 @@ impl Transcript {
             return Err(Violation::ForeignSession(*session_id));
         }
         let permission = *permission_id;
-        match self.asked.insert(permission, Asked::Resolved) {
+        match self.asked.insert(permission, Asked::Resolved(*decision)) {
             None => Err(Violation::NeverAsked(permission)),
-            Some(Asked::Resolved) => Err(Violation::RepeatedPermission(permission)),
+            Some(Asked::Resolved(_)) => Err(Violation::RepeatedPermission(permission)),
             Some(Asked::Answered(sent)) if sent != *decision => Err(Violation::Disagrees {
                 permission,
                 sent: sent.as_str(),

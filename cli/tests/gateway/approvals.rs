@@ -25,13 +25,106 @@ async fn what_needs_a_signature_is_not_approved_without_a_key() {
     assert_eq!((done.code, done.answer()), (Some(2), None), "{}", done.stderr);
     let last = done.stderr.lines().last().unwrap();
     assert!(
-        last.contains("needs your own signature") && last.contains("harness key new"),
+        last.contains("needs a person's own signature") && last.contains("harness key new"),
         "{last}"
     );
     let denied = harness(Play::NeedsASignature, &["resume", RUN, "--deny"], "").await;
     assert_eq!((denied.code, &denied.answer().unwrap()["decision"]), (Some(0), &json!("deny")));
     let paused = harness(Play::NeedsASignature, &["run", "--workspace", "w", "hello"], "").await;
     assert!(paused.stdout.contains("add --key FILE"), "{}", paused.stdout);
+}
+
+#[tokio::test]
+async fn an_answer_that_is_not_the_one_in_force_is_a_failure_and_the_run_is_followed_all_the_same()
+{
+    for (play, answer, code) in [
+        (Play::WasDenied, "--approve", 1),
+        (Play::WasDenied, "--deny", 0),
+        (Play::WasAllowed, "--approve", 0),
+        (Play::WasAllowed, "--deny", 1),
+    ] {
+        let shown = digest(play).to_string();
+        let words = ["resume", RUN, answer, "--plan", &shown, "--json"];
+        let done = harness(play, &words, "").await;
+        assert_eq!(done.code, Some(code), "{answer}: {}", done.stderr);
+        assert!(done.stderr.contains("is settled already: already resolved: "), "{}", done.stderr);
+        assert_eq!(done.document()["status"], "completed");
+        let last = done.stderr.lines().last().unwrap();
+        assert_eq!(last.contains("is not in force: already resolved: "), code == 1, "{last}");
+    }
+    let words = ["run", "--workspace", "w", "--yes", "hello"];
+    let done = harness(Play::WasDenied, &words, "").await;
+    assert_eq!(done.code, Some(1), "{}", done.stderr);
+}
+
+#[tokio::test]
+async fn an_answer_under_which_the_call_is_not_admitted_is_a_failure() {
+    for (play, why, code) in [
+        (Play::DoesNotAdmit, "did not admit the call under it (APPROVAL_KEY_UNKNOWN)", "completed"),
+        (Play::AsksAnew, "is asked about anew", "waiting_approval"),
+    ] {
+        let shown = digest(play).to_string();
+        let words = ["resume", RUN, "--approve", "--plan", &shown, "--json"];
+        let done = harness(play, &words, "").await;
+        assert_eq!(done.code, Some(1), "{}", done.stderr);
+        assert_eq!(done.document()["status"], code);
+        let last = done.stderr.lines().last().unwrap();
+        assert!(last.contains("is not in force") && last.contains(why), "{last}");
+    }
+}
+
+#[tokio::test]
+async fn a_key_under_the_token_of_another_person_is_told_by_its_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let (file, _) = key(dir.path()).await;
+    let shown = digest(Play::HasAnothersToken).to_string();
+    let words = ["resume", RUN, "--approve", "--plan", &shown, "--key", &file];
+    let done = harness(Play::HasAnothersToken, &words, "").await;
+    assert_eq!(done.code, Some(2), "{}", done.stderr);
+    let last = done.stderr.lines().last().unwrap();
+    assert!(last.contains("signs as 'ada'") && last.contains("give the token of 'ada'"), "{last}");
+}
+
+#[tokio::test]
+async fn yes_signs_only_with_a_key_that_is_given_and_shows_what_it_signs() {
+    let dir = tempfile::tempdir().unwrap();
+    let (file, public) = key(dir.path()).await;
+    let words = ["run", "--workspace", "w", "--yes", "--key", &file, "hello"];
+    let done = harness(Play::NeedsASignature, &words, "").await;
+    assert_eq!(done.code, Some(0), "{}", done.stderr);
+    assert_eq!(done.answer().unwrap()["approval"]["keyId"], public.id().to_string());
+    assert!(done.stderr.contains("\\u{202e}gpj.txt"), "{}", done.stderr);
+}
+
+#[tokio::test]
+async fn whose_own_yes_does_not_count_is_told_who_can_and_not_how_to_approve() {
+    let run = ["run", "--workspace", "w", "hello"];
+    let paused = harness(Play::NeedsTwo, &run, "").await;
+    let shown = digest(Play::NeedsTwo).to_string();
+    let words = ["resume", RUN, "--approve", "--plan", &shown];
+    let counted = harness(Play::NeedsTwo, &words, "").await;
+    for (done, why) in
+        [(paused, "Your own yes does not count; "), (counted, "Your yes counts already; ")]
+    {
+        assert_eq!(done.code, Some(0), "{}", done.stderr);
+        let who =
+            "it waits for the yes of 2 different people with the role admin, not the requester.";
+        assert!(done.stdout.contains(&format!("{why}{who}\n")), "{}", done.stdout);
+        assert!(!done.stdout.contains("--approve"), "{}", done.stdout);
+        assert!(done.stdout.contains("--deny"), "{}", done.stdout);
+    }
+}
+
+#[tokio::test]
+async fn a_run_that_is_not_begun_is_told_what_would_help_against_just_that() {
+    let run = ["run", "--workspace", "w", "hello"];
+    let waits = harness(Play::MayNotWait, &run, "").await;
+    let fails = harness(Play::Fails, &run, "").await;
+    assert_eq!((waits.code, fails.code), (Some(2), Some(1)));
+    let last = waits.stderr.lines().last().unwrap();
+    assert!(last.contains("--yes, --no-hold"), "{last}");
+    let last = fails.stderr.lines().last().unwrap();
+    assert!(last.ends_with("internal error (ACP_INTERNAL_ERROR); see the gateway's log"), "{last}");
 }
 
 #[tokio::test]
@@ -123,6 +216,7 @@ async fn whoever_may_not_approve_is_told_so() {
     assert_eq!(done.code, Some(1));
     let last = done.stderr.lines().last().unwrap();
     assert!(last.contains("does not count: no role\\u{202e} fits"), "{last}");
+    assert!(last.ends_with("; it waits for the yes of 1 person"), "{last}");
 }
 
 #[tokio::test]
@@ -149,6 +243,12 @@ async fn standing_allows_are_listed_and_taken_back() {
         revoked.request("grant/revoke")["params"],
         json!({"sessionId": session(), "receiptId": RECEIPT})
     );
+    assert_eq!(revoked.stderr, "");
+    let words = ["grants", "revoke", RUN, RECEIPT, "--json"];
+    let later = harness(Play::RevokesLater, &words, "").await;
+    let document = later.document();
+    assert_eq!((&document["revoked"], &document["pending"]), (&json!(true), &json!(true)));
+    assert!(later.stderr.contains("told again until it knows"), "{}", later.stderr);
     let other = harness(Play::Honest, &["grants", "revoke", RUN, RUN], "").await;
     assert_eq!((other.code, other.stdout.as_str()), (Some(1), ""));
     assert!(other.stderr.contains("no allow stands"), "{}", other.stderr);

@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, fs, path::Path, process::Stdio, time::Duration}
 use event::{
     AgentStarted, AgentStatus, AgentStopped, CallOutput, Data, Decision, Event, FinishReason,
     ModelResponse, OutputStream, PermissionRequested, PermissionResolved, Scope, SessionCreated,
-    Source, Usage,
+    Source, ToolError, ToolResult, Usage,
     id::{CallId, EventId, PermissionId, RunId, SessionId},
 };
 use futures::{SinkExt as _, StreamExt as _};
@@ -88,7 +88,7 @@ fn approval(play: Play) -> Vec<Requirement> {
         Play::NeedsTwo => {
             vec![Requirement { roles, not_requester: true, count: 2, signature: false }]
         }
-        Play::NeedsASignature => {
+        Play::NeedsASignature | Play::HasAnothersToken => {
             vec![Requirement { signature: true, ..Requirement::default() }]
         }
         _ => Vec::new(),
@@ -109,9 +109,9 @@ fn event(data: impl Into<Data>) -> Box<RawValue> {
     RawValue::from_string(String::from_utf8(event::seal(&event).unwrap().bytes).unwrap()).unwrap()
 }
 
-fn asked(play: Play) -> Box<RawValue> {
+fn asked(play: Play, permission_id: PermissionId) -> Box<RawValue> {
     event(PermissionRequested {
-        permission_id: permission(),
+        permission_id,
         session_id: session(),
         call_id: Some(CallId::nil()),
         action: action(play).to_owned(),
@@ -135,7 +135,7 @@ fn beginning(play: Play) -> Vec<Box<RawValue>> {
     vec![
         event(SessionCreated { session_id: session(), workspace: None }),
         event(started),
-        asked(play),
+        asked(play, permission()),
     ]
 }
 
@@ -171,7 +171,21 @@ fn rest(play: Play, decision: Decision, source: Source) -> Vec<Box<RawValue>> {
     };
     let stopped =
         AgentStopped { agent_id: RUN.to_owned(), status, steps: 2, tool_calls: 1, note: None };
-    vec![event(resolved), event(wrote), event(said), event(stopped)]
+    let result = ToolResult {
+        call_id: CallId::nil(),
+        tool: action(play).to_owned(),
+        ok: false,
+        output: None,
+        error: Some(ToolError {
+            code: "APPROVAL_KEY_UNKNOWN".to_owned(),
+            message: "not listed".to_owned(),
+        }),
+        duration_ms: None,
+    };
+    let mut all = vec![event(resolved)];
+    all.extend((play == Play::DoesNotAdmit).then(|| event(result)));
+    all.extend([event(wrote), event(said), event(stopped)]);
+    all
 }
 
 /// How the played gateway deviates.
@@ -193,6 +207,22 @@ pub(crate) enum Play {
     NeedsASignature,
     /// Whoever answers is nobody whom the plan names.
     KnowsThemNot,
+    /// Somebody else was first, and said no.
+    WasDenied,
+    /// Somebody else was first, and said yes.
+    WasAllowed,
+    /// The executor does not admit the call under the answer.
+    DoesNotAdmit,
+    /// The call is asked about anew after it was allowed.
+    AsksAnew,
+    /// Asks of this task may not wait.
+    MayNotWait,
+    /// It has a fault, and says no more about it.
+    Fails,
+    /// The executor can not be told of a revocation now.
+    RevokesLater,
+    /// The signature is not that of the token's person.
+    HasAnothersToken,
 }
 
 impl Play {
@@ -244,6 +274,13 @@ impl Gateway {
                     let answer = json!({"protocolVersion": "harness/acp/1", "agentName": "harness",
                         "capabilities": capabilities, "models": ["m"]});
                     gateway.answer(&id, answer).await;
+                }
+                "session/new" if play == Play::MayNotWait => {
+                    let why = "the manifest says that asks are denied when the last client leaves";
+                    gateway.refuse(&id, (-32602, "ACP_INVALID_PARAMS"), why).await;
+                }
+                "session/new" if play == Play::Fails => {
+                    gateway.refuse(&id, (-32603, "ACP_INTERNAL_ERROR"), "internal error").await;
                 }
                 "session/new" => gateway.answer(&id, json!({"sessionId": session()})).await,
                 "session/prompt" if play == Play::SendsNonsense => {
@@ -297,13 +334,37 @@ impl Gateway {
                 }
                 "grant/revoke" => {
                     let revoked = request["params"]["receiptId"] == RECEIPT;
-                    gateway.answer(&id, json!({"revoked": revoked})).await;
+                    let mut answer = json!({"revoked": revoked});
+                    if play == Play::RevokesLater {
+                        answer["pending"] = json!(true);
+                    }
+                    gateway.answer(&id, answer).await;
                 }
                 "permission/respond" if play == Play::KnowsThemNot => {
-                    let error = json!({"code": -32003, "message": "no role\u{202e} fits",
-                        "data": {"code": "ACP_FORBIDDEN"}});
-                    let refused = json!({"jsonrpc": "2.0", "id": id, "error": error});
-                    gateway.text(refused.to_string()).await;
+                    gateway.refuse(&id, (-32003, "ACP_FORBIDDEN"), "no role\u{202e} fits").await;
+                }
+                "permission/respond" if play == Play::HasAnothersToken => {
+                    let why = "your signature is under something else than this answer (APPROVAL_MISMATCH); the ask stays open";
+                    gateway.refuse(&id, (-32602, "ACP_INVALID_PARAMS"), why).await;
+                }
+                "permission/respond" if matches!(play, Play::WasDenied | Play::WasAllowed) => {
+                    let (decision, how) = match play {
+                        Play::WasAllowed => (Decision::Allow, "allowed by bob"),
+                        _ => (Decision::Deny, "denied by bob (operator)"),
+                    };
+                    let why = format!("already resolved: {how}");
+                    gateway.refuse(&id, (-32021, "ACP_PERMISSION_RESOLVED"), &why).await;
+                    gateway.finish(play, decision, Source::Operator).await;
+                    if let Some(id) = prompt.take() {
+                        gateway.end(&id, "completed").await;
+                    }
+                }
+                "permission/respond" if play == Play::AsksAnew => {
+                    gateway.answer(&id, json!({"accepted": true})).await;
+                    let resolved = rest(play, Decision::Allow, Source::Operator).swap_remove(0);
+                    gateway.event(&resolved).await;
+                    let again = asked(play, PermissionId::new());
+                    gateway.event(&again).await;
                 }
                 "permission/respond" if play == Play::NeedsTwo => {
                     let counted = json!({"accepted": true, "counted": {"have": 1, "need": 2}});
@@ -349,6 +410,11 @@ impl Gateway {
 
     async fn answer(&mut self, id: &Value, result: Value) {
         self.text(json!({"jsonrpc": "2.0", "id": id, "result": result}).to_string()).await;
+    }
+
+    async fn refuse(&mut self, id: &Value, (number, code): (i64, &str), why: &str) {
+        let error = json!({"code": number, "message": why, "data": {"code": code}});
+        self.text(json!({"jsonrpc": "2.0", "id": id, "error": error}).to_string()).await;
     }
 
     async fn event(&mut self, event: &RawValue) {
