@@ -1,7 +1,7 @@
 //! `manifest diff`: what two files decide otherwise. What is widened must be said to be meant.
 use std::path::{Path, PathBuf};
 
-use manifest::{Action, Ceiling, Change, Effect, Layer, Manifest, Outcome, Rulebook};
+use manifest::{Action, Ceiling, Change, Effect, KeyChange, Layer, Manifest, Outcome, Rulebook};
 use serde::Serialize;
 
 use super::{
@@ -47,6 +47,8 @@ struct Document {
     /// Decisions that came up before.
     recorded: usize,
     changes: Vec<Shown>,
+    /// Of keys other than the rules; the widening ones count as such too.
+    keys: Vec<KeyChange>,
 }
 
 #[derive(Serialize)]
@@ -72,7 +74,7 @@ struct Side {
 
 #[derive(Debug, thiserror::Error)]
 enum Failure {
-    #[error("the new file widens {0} of the decisions that were compared")]
+    #[error("the new file widens {0} of the decisions and keys that were compared")]
     Widens(usize),
     #[error("{} and {} are not both manifests or both ceilings", .0.display(), .1.display())]
     Unlike(PathBuf, PathBuf),
@@ -106,20 +108,28 @@ pub(super) async fn diff(args: Args) -> Result<Exit, Error> {
         known.extend(recorded::in_file(path)?);
     }
     let changes = manifest::diff(&before, &after, &known);
-    let widening = changes.iter().filter(|change| change.widening).count();
-    let narrowing = changes.len() - widening;
+    let keys = manifest::diff_keys(&before, &after);
+    let widening = changes.iter().filter(|change| change.widening).count()
+        + keys.iter().filter(|change| change.widening).count();
+    let narrowing = changes.len() + keys.len() - widening;
     let ok = widening == 0 || allow_widening;
     if json {
         let changes = changes.into_iter().map(Shown::from).collect();
         let recorded = known.len();
-        output::document("policy-diff", &Document { ok, widening, narrowing, recorded, changes })?;
+        output::document(
+            "policy-diff",
+            &Document { ok, widening, narrowing, recorded, changes, keys },
+        )?;
     } else {
         for change in &changes {
             output::line_out(&told(change))?;
         }
+        for change in &keys {
+            output::line_out(&told_of_key(change))?;
+        }
         let recorded = known.len();
         output::progress(&format!(
-            "{widening} decisions are widened and {narrowing} narrowed; {recorded} were recorded"
+            "{widening} decisions and keys are widened and {narrowing} narrowed; {recorded} were recorded"
         ));
     }
     if ok { Ok(Exit::Done) } else { Err(Failure::Widens(widening).into()) }
@@ -184,6 +194,13 @@ fn told(change: &Change) -> String {
         times => format!("; recorded {times} times"),
     };
     format!("{mark} {action} {subject}: {} -> {}{times}", side(before), side(after))
+}
+
+fn told_of_key(change: &KeyChange) -> String {
+    let KeyChange { layer, key, before, after, widening } = change;
+    let mark = if *widening { "WIDENS " } else { "changes" };
+    let (key, before, after) = (escape::line(key), escape::line(before), escape::line(after));
+    format!("{mark} {key} of {}: {before} -> {after}", layer.as_str())
 }
 
 fn side(outcome: &Outcome) -> String {

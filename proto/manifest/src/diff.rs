@@ -1,6 +1,8 @@
 //! What another set of files would decide otherwise, over subjects made from both and over subjects that came
 //! up before. It compares decisions, not texts.
 
+mod keys;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use event::Effect;
@@ -8,9 +10,37 @@ use serde::Serialize;
 
 use crate::action::Action;
 use crate::decision::{Decision, Layer};
-use crate::policy::Policy;
+use crate::policy::{FALLBACK, Policy};
+use crate::protected::Protected;
 use crate::requirement::Requirement;
 use crate::rulebook::Rulebook;
+
+pub use keys::{KeyChange, diff_keys};
+
+/// A member of each kind of the interpreter class, and two that nobody can read.
+const INTERPRETERS: [&str; 21] = [
+    "sh -c x",
+    "sh x",
+    "sh -c '$X'",
+    "fish -c x",
+    "python3 x",
+    "perl -e x",
+    "env x",
+    "env -S '$X'",
+    "xargs x",
+    "sudo x",
+    "ssh x x",
+    "vim x",
+    "find . -delete",
+    "find . -exec x '{}' ';'",
+    "git -c a=b x",
+    "git config a b",
+    "tar -I x -xf x",
+    "sed -f x",
+    "make -f x",
+    "go run x",
+    "npm exec x",
+];
 
 /// A subject that is decided differently.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -56,6 +86,11 @@ pub fn diff(old: &Rulebook, new: &Rulebook, recorded: &[Recorded]) -> Vec<Change
     for subject in generated(old).into_iter().chain(generated(new)) {
         corpus.entry(subject).or_default();
     }
+    if old.protected() != new.protected() {
+        for subject in protected(old, new) {
+            corpus.entry(Recorded { action: Action::FsWrite, subject: Some(subject) }).or_default();
+        }
+    }
     for subject in recorded {
         *corpus.entry(subject.clone()).or_default() += 1;
     }
@@ -86,10 +121,16 @@ fn generated(rulebook: &Rulebook) -> BTreeSet<Recorded> {
     }
     for side in rulebook.sides() {
         for (action, pattern) in written(side.policy) {
-            let samples = samples(pattern).into_iter();
+            let mut samples = samples(pattern);
+            if action == Action::ProcessExec {
+                samples.extend(of_the_class(pattern));
+            }
+            let samples = samples.into_iter();
             subjects.extend(samples.map(|subject| Recorded { action, subject: Some(subject) }));
         }
     }
+    let of_the_class = INTERPRETERS.map(|text| Some(text.to_owned()));
+    subjects.extend(of_the_class.map(|subject| Recorded { action: Action::ProcessExec, subject }));
     let allowed = rulebook.manifest().allowed_paths.iter();
     for subject in allowed.flat_map(|pattern| samples(pattern)) {
         subjects.insert(Recorded { action: Action::FsWrite, subject: Some(subject) });
@@ -104,6 +145,34 @@ fn written(policy: &Policy) -> impl Iterator<Item = (Action, &str)> {
         .iter()
         .flat_map(|(action, hard)| hard.iter().map(|hard| (*action, hard.text.as_str())));
     rules.chain(hard)
+}
+
+/// Members of the class that a pattern with a wildcard covers: whole commands, or their words after the program.
+fn of_the_class(pattern: &str) -> impl Iterator<Item = String> {
+    let place = pattern.find('*').filter(|_| pattern != FALLBACK);
+    let before = place.map(|place| pattern[..place].to_owned());
+    let tails = INTERPRETERS.iter().flat_map(|whole| {
+        let tail = whole.split_once(' ').map_or(*whole, |(_, tail)| tail);
+        [(*whole).to_owned(), tail.to_owned(), format!(" {tail}")]
+    });
+    before.into_iter().flat_map(move |before| {
+        tails.clone().map(move |tail| format!("{before}{tail}")).collect::<Vec<_>>()
+    })
+}
+
+/// Paths of every list, at the top and wherever the tasks may modify something.
+fn protected(old: &Rulebook, new: &Rulebook) -> BTreeSet<String> {
+    let mut names: BTreeSet<String> = Protected::builtin_examples().collect();
+    let mut roots = BTreeSet::from([String::new()]);
+    for rulebook in [old, new] {
+        let lists = rulebook.ceilings().filter_map(|(_, ceiling)| ceiling.protected_paths.as_ref());
+        names.extend(lists.flatten().flat_map(|entry| samples(entry)));
+        roots.extend(rulebook.manifest().allowed_paths.iter().filter_map(|path| {
+            let root = path.strip_suffix("**").unwrap_or(path);
+            (root.ends_with('/') && !root.contains(['*', '?'])).then(|| root.to_owned())
+        }));
+    }
+    roots.iter().flat_map(|root| names.iter().map(move |name| format!("{root}{name}"))).collect()
 }
 
 /// What no rule was written for.

@@ -47,7 +47,7 @@ pub use allowed::{BadAllowedPath, check_allowed_path};
 pub use ceiling::Ceiling;
 pub use command::{Command, ResolvedProgram, parse_exec_subject};
 pub use decision::{Decision, Layer, Matched, system};
-pub use diff::{Change, Outcome, Recorded, diff};
+pub use diff::{Change, KeyChange, Outcome, Recorded, diff, diff_keys};
 pub use evaluate::Target;
 pub use execution::{Backend, Execution, Limits, Mode};
 pub use explain::{Explanation, NearMiss, SourceFile};

@@ -217,7 +217,7 @@ fn terms(pattern: &Pattern) -> String {
     format!("{{effect: {effect}, {}}}", members.join(", "))
 }
 
-fn approvers_text(requirement: &Requirement) -> String {
+pub(crate) fn approvers_text(requirement: &Requirement) -> String {
     let Requirement { roles, not_requester, count, signature } = requirement;
     let mut members = vec![format!("count: {count}")];
     if !roles.is_empty() {
@@ -232,13 +232,13 @@ fn approvers_text(requirement: &Requirement) -> String {
     format!("{{{}}}", members.join(", "))
 }
 
-fn list<'t>(texts: impl IntoIterator<Item = &'t String>) -> String {
+pub(crate) fn list<'t>(texts: impl IntoIterator<Item = &'t String>) -> String {
     let texts: Vec<_> = texts.into_iter().map(|text| quoted(text)).collect();
     format!("[{}]", texts.join(", "))
 }
 
 /// A time that was read is whole milliseconds.
-fn duration(time: Duration) -> String {
+pub(crate) fn duration(time: Duration) -> String {
     format!("{}ms", time.as_millis())
 }
 

@@ -32,6 +32,11 @@ impl Protected {
         }
     }
 
+    /// A path for every entry of the built-in list, in force or not.
+    pub(crate) fn builtin_examples() -> impl Iterator<Item = String> {
+        builtin::examples()
+    }
+
     pub fn covers(&self, path: &WorkPath) -> bool {
         if self.builtin && builtin::covers(path.segments()) {
             return true;

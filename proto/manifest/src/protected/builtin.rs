@@ -64,6 +64,18 @@ pub(crate) fn covers<'s>(segments: impl Iterator<Item = &'s str>) -> bool {
         || is_task_manifest(directories, file)
 }
 
+/// A path for every entry of the built-in list.
+pub(crate) fn examples() -> impl Iterator<Item = String> {
+    let words = |list: &'static str| list.split_ascii_whitespace();
+    words(DIRECTORIES)
+        .map(|name| format!("{name}/x"))
+        .chain(words(FILES).map(str::to_owned))
+        .chain(words(SUFFIXES).map(|suffix| format!("x{suffix}")))
+        .chain(words(PREFIXES).map(|prefix| format!("{prefix}x")))
+        .chain(words(PROGRAM_CONFIGS).map(|suffix| format!("x.config{suffix}")))
+        .chain(["tasks/x.yaml".to_owned()])
+}
+
 fn is_program_config(file: &str) -> bool {
     PROGRAM_CONFIGS
         .split_ascii_whitespace()

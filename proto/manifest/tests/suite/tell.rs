@@ -1,7 +1,9 @@
 //! What is told about a decision, what changes between two rulebooks, and the text that a task begins with.
 use event::Effect::{Allow, Ask, Deny};
 use insta::assert_snapshot;
-use manifest::{Action, Change, Command, Manifest, Recorded, Rulebook, diff, lint, starter};
+use manifest::{
+    Action, Change, Command, Manifest, Recorded, Rulebook, diff, diff_keys, lint, starter,
+};
 
 use crate::{ceiling, manifest, rulebook};
 
@@ -117,6 +119,85 @@ fn fewer_people_to_answer_is_a_widening_though_it_still_asks() {
     let changes = diff(&ask(2), &ask(1), &[]);
     assert!(!changes.is_empty() && changes.iter().all(|change| change.widening));
     assert!(diff(&ask(1), &ask(2), &[]).iter().all(|change| !change.widening));
+}
+
+#[test]
+fn an_allow_that_reaches_interpreters_is_a_widening() {
+    for (before, after) in [
+        ("{'*': allow}", "{'*': {effect: allow, class: interpreter}}"),
+        ("{'**': allow}", "allow"),
+        ("{'git **': allow}", "{'git **': {effect: allow, class: interpreter}}"),
+        ("{'find **': allow}", "{'find **': {effect: allow, class: interpreter}}"),
+        ("{'*': allow}", "allow"),
+        (
+            "{'**': {effect: allow, class: interpreter}, 'rm **': deny}",
+            "{'**': {effect: allow, class: interpreter}}",
+        ),
+    ] {
+        let rules = |rule: &str| rulebook(&format!("  process.exec: {rule}"));
+        let (before, after) = (rules(before), rules(after));
+        assert!(diff(&before, &after, &[]).iter().any(|change| change.widening));
+        assert!(diff(&after, &before, &[]).iter().all(|change| !change.widening));
+    }
+}
+
+#[test]
+fn what_a_list_no_longer_protects_is_a_widening() {
+    let task = manifest("permissions: {fs.write: allow}");
+    let under = |list: &str| Rulebook::new(task.clone(), Some(ceiling(list)), None);
+    let widened = |before: &str, after: &str| -> Vec<String> {
+        let changes = diff(&under(before), &under(after), &[]);
+        changes.into_iter().filter(|change| change.widening).filter_map(|c| c.subject).collect()
+    };
+    let found = widened("", "protected_paths: ['ci/**']");
+    for path in ["makefile", "build.rs", ".github/x"] {
+        assert!(found.iter().any(|subject| subject == path), "{path}: {found:?}");
+    }
+    let found = widened("protected_paths: ['ci/**', a]", "protected_paths: [a]");
+    assert!(found.iter().any(|subject| subject == "ci/x"), "{found:?}");
+    assert_eq!(widened("protected_paths: [a]", "protected_paths: [a]"), [""; 0]);
+}
+
+#[test]
+fn other_keys_that_give_more_are_widenings_too() {
+    let with = |members: &str| {
+        Rulebook::new(manifest(&format!("permissions: {{}}\n{members}")), None, None)
+    };
+    let oci = |members: &str| {
+        format!("execution: {{backend: oci, image: x, allow_commands: [ls], {members}}}")
+    };
+    for (before, after, key) in [
+        (
+            "approvers: {count: 2}".to_owned(),
+            "approvers: {count: 1, not: requester}".to_owned(),
+            "approvers",
+        ),
+        ("budget: {max_steps: 1}".into(), "budget: {max_steps: 2}".into(), "budget.max_steps"),
+        ("budget: {max_steps: 1}".into(), String::new(), "budget.max_steps"),
+        ("models: [a]".into(), "models: [a, b]".into(), "models"),
+        ("models: [a]".into(), String::new(), "models"),
+        (
+            oci(""),
+            "execution: {backend: oci, image: x, allow_commands: [ls, sh]}".into(),
+            "execution.allow_commands",
+        ),
+        (oci(""), oci("limits: {memory: 1GiB}"), "execution.limits.memory"),
+        (oci(""), oci("dependencies: [a]"), "execution.dependencies"),
+        (oci(""), oci("checks: {t: [ls]}"), "execution.checks.t"),
+    ] {
+        let changes = diff_keys(&with(&before), &with(&after));
+        let keys: Vec<_> = changes.iter().map(|c| (c.key.as_str(), c.widening)).collect();
+        assert_eq!(keys, [(key, true)], "{before} {after}");
+        let back = diff_keys(&with(&after), &with(&before));
+        assert_eq!(back.len(), 1);
+        // A requirement that gained one thing and lost another is wider both ways.
+        assert!(key == "approvers" || !back[0].widening, "{back:?}");
+    }
+    let under =
+        |members: &str| Rulebook::new(manifest("permissions: {}"), Some(ceiling(members)), None);
+    let change = &diff_keys(&under("approvers: {signature: true}"), &under(""))[..];
+    assert!(matches!(change, [only] if only.key == "approvers" && only.widening), "{change:?}");
+    assert_eq!(diff_keys(&under("title: a"), &under("title: b")), []);
 }
 
 #[test]
