@@ -15,6 +15,7 @@ use toml::Value;
 pub use transport::Service;
 
 mod account;
+mod apart;
 mod cleanup;
 mod error;
 mod judge;

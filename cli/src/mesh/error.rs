@@ -97,6 +97,10 @@ pub enum Argument {
     NoModel,
     #[error("no workspace is given")]
     NoWorkspace,
+    #[error("workspace '{name}' and the state directory {} lie one within the other; the state holds keys and tokens", state.display())]
+    Together { name: String, state: PathBuf },
+    #[error("{what} '{name}' is not named any more, and {held} held runs may need it")]
+    Dropped { what: &'static str, name: String, held: usize },
 }
 
 impl Explain for Error {
@@ -203,6 +207,10 @@ impl Argument {
             Self::NotDirectory(_) => "check the path",
             Self::NoWorkspace => "give --workspace NAME=DIR",
             Self::NoModel => "give --script FILE, or --models FILE with a provider",
+            Self::Together { .. } => "give --state a directory outside every workspace",
+            Self::Dropped { .. } => {
+                "name it as before, or answer the held runs first; 'harness runs cleanup' ends them"
+            }
         }
     }
 }

@@ -35,7 +35,8 @@ pub(crate) async fn lacks(layout: &Layout, record: &Record) -> Result<Vec<String
     Ok(found)
 }
 
-fn offered(models: &Path) -> Result<BTreeSet<String>, Error> {
+/// The models that model-svc is told of.
+pub(super) fn offered(models: &Path) -> Result<BTreeSet<String>, Error> {
     let text = file::read_text(models)?;
     let table: Table = toml::from_str(&text).map_err(|error| Error::Models {
         file: models.display().to_string(),

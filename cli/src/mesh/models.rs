@@ -73,7 +73,7 @@ impl Models {
         text
     }
 
-    fn ids(&self) -> impl Iterator<Item = &str> {
+    pub(super) fn ids(&self) -> impl Iterator<Item = &str> {
         self.models.iter().filter_map(|model| model.get("id")?.as_str())
     }
 }

@@ -9,7 +9,7 @@ use std::{
 use transport::Service;
 
 use super::{
-    Argument, Error, Isolation, Layout, Options, PolicyFiles, account, judge, leftover,
+    Argument, Error, Isolation, Layout, Options, PolicyFiles, account, apart, judge, leftover,
     models::{self, Models},
     ports::{Guard, Ports},
     programs, provision,
@@ -45,6 +45,11 @@ pub(crate) fn prepare(dir: &Path, options: &Options) -> Result<Prepared, Error> 
     let isolation = isolation(options.isolation, before.as_ref())?;
     let policy = policy(options, before.as_ref())?;
     let Given { workspaces, manifests, models } = given(options, &policy, before.is_none())?;
+    let mut faults = apart::from_state(layout.root(), &workspaces)?;
+    if let Some(before) = &before {
+        faults.extend(apart::from_held_runs(&layout, before, &workspaces, &models)?);
+    }
+    Error::all(faults)?;
     let engine = match (&options.engine, &before) {
         (Some(engine), _) => engine.clone(),
         (None, Some(record)) => record.engine.clone(),

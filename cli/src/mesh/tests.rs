@@ -192,13 +192,46 @@ esac"#;
 fn a_directory_of_something_else_or_in_use_is_refused() {
     let home = tempfile::tempdir().unwrap();
     let options = programs(home.path(), "exit 0");
-    assert!(matches!(Mesh::create(home.path(), &options), Err(Error::ForeignDirectory(_))));
+    let other = home.path().join("other");
+    fs::create_dir(&other).unwrap();
+    fs::write(other.join("notes"), "of somebody").unwrap();
+    assert!(matches!(Mesh::create(&other, &options), Err(Error::ForeignDirectory(_))));
+    let around = Mesh::create(home.path(), &options).unwrap_err();
+    assert!(matches!(around, Error::Argument(Argument::Together { .. })), "{around}");
     let state = home.path().join("state");
     let held = Mesh::create(&state, &options).unwrap();
     assert!(matches!(Mesh::create(&state, &options), Err(Error::InUse(_))));
     assert_eq!(situation(&state).unwrap(), Situation::Running);
     drop(held);
     assert_eq!(situation(&state).unwrap(), Situation::Stopped);
+}
+
+#[test]
+fn what_held_runs_go_on_with_is_not_dropped_in_silence() {
+    let home = tempfile::tempdir().unwrap();
+    let state = home.path().join("state");
+    let options = programs(home.path(), "exit 0");
+    let first = Mesh::create(&state, &options).unwrap();
+    let copy = first.layout().environments().join("a-run");
+    drop(first);
+    let other = home.path().join("other");
+    fs::create_dir(&other).unwrap();
+    let changed = Options {
+        workspaces: vec![("other".to_owned(), other)],
+        scripts: vec![("fast".to_owned(), home.path().join("turns.yaml"))],
+        ..options
+    };
+    fs::create_dir_all(&copy).unwrap();
+    let told = crate::Error::from(Mesh::create(&state, &changed).unwrap_err()).details();
+    assert_eq!(
+        told,
+        [
+            "model 'scripted' is not named any more, and 1 held runs may need it",
+            "workspace 'demo' is not named any more, and 1 held runs may need it",
+        ]
+    );
+    fs::remove_dir(&copy).unwrap();
+    Mesh::create(&state, &changed).unwrap();
 }
 
 #[tokio::test]
