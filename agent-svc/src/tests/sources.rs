@@ -54,10 +54,14 @@ async fn a_run_that_cannot_go_on_ends_its_ask_and_nobody_is_said_to_have_refused
 async fn the_no_of_a_rule_asks_nobody_and_reads_like_no_persons() {
     let mesh = Mesh::start().await;
     mesh.model.script([Turn::Call(vec![("forbidden", json!({}))]), Turn::Say("done")]);
+    mesh.sandbox.with(|state| {
+        state.twist = |plan| plan.parts[0].justification = Some("not this week".to_owned());
+    });
     let (_, mut reader) = Person::operator(&mesh).begin().await;
     let (events, _) = reader.rest().await;
     assert!(!kinds(&events).iter().any(|kind| kind.starts_with("permission.")), "{events:?}");
-    let expected = ("PERMISSION_DENIED".to_owned(), "a rule denies it".to_owned());
+    let why = "a rule denies it: the manifest's permissions.forbidden (not this week)";
+    let expected = ("PERMISSION_DENIED".to_owned(), why.to_owned());
     assert_eq!(failure(&events), expected);
 }
 

@@ -3,12 +3,16 @@
 use event::id::CallId;
 use event::{ActorKind, Executor, SealError, ToolCall, ToolError, ToolOutcomeUnknown, ToolResult};
 use kernel::{CallEnd, DenySource};
+use receipt::{Effect, Part};
 use serde_json::{Value, json};
 
 use super::{Draft, actor, service};
 use crate::session::content::{Content, Outcome};
 use crate::store::{Change, State};
 use crate::{bound, transcript};
+
+/// Of a rule's name and of its author's words.
+const MAX_RULE: usize = 400;
 
 impl Draft<'_> {
     pub(super) fn call_started(&mut self, id: CallId) -> Result<(), SealError> {
@@ -130,8 +134,19 @@ fn denied(source: DenySource, content: &Content) -> String {
     };
     match content {
         Content::Standing { note: Some(note) } => format!("{why}: {note}"),
+        Content::Plan(planned) if source == DenySource::Policy => {
+            let rule = planned.plan.parts.iter().find(|part| part.effect == Effect::Deny).map(rule);
+            rule.map_or_else(|| why.to_owned(), |rule| format!("{why}: {rule}"))
+        }
         _ => why.to_owned(),
     }
+}
+
+/// Whose it is and in whose words.
+fn rule(Part { layer, rule, justification, .. }: &Part) -> String {
+    let short = |text: &str| bound::ends(text, MAX_RULE);
+    let why = justification.as_deref().map(|why| format!(" ({})", short(why)));
+    format!("the {}'s {}{}", layer.as_str(), short(rule), why.unwrap_or_default())
 }
 
 /// The words for the model.
