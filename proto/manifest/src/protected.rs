@@ -26,9 +26,15 @@ impl Protected {
     pub(crate) fn under(organisation: Option<&Ceiling>, tenant: Option<&Ceiling>) -> Self {
         let listed = |ceiling: Option<&Ceiling>| ceiling?.protected_paths.clone();
         let lists: Vec<_> = [listed(organisation), listed(tenant)].into_iter().flatten().collect();
+        let globs = |text: &String| {
+            let text = fold(text);
+            // `dir/` is whatever is below it, as in allowed_paths.
+            let below = text.ends_with('/').then(|| Glob::new(&format!("{text}**")));
+            [Some(Glob::new(&text)), below].into_iter().flatten()
+        };
         Self {
             builtin: lists.is_empty(),
-            patterns: lists.iter().flatten().map(|text| Glob::new(&fold(text))).collect(),
+            patterns: lists.iter().flatten().flat_map(globs).collect(),
         }
     }
 
@@ -95,12 +101,59 @@ mod tests {
             "app/app.csproj",
             "tasks/fix.yaml",
             ".harness/policy.toml",
+            "x/HEAD",
+            "x/packed-refs",
+            "x/info/attributes",
+            "x/hooks/post-checkout",
+            "x.git/config",
+            ".hg/hgrc",
+            ".gitpod.yml",
+            ".build.yml",
+            ".builds/x.yml",
+            "netlify.toml",
+            ".bash_aliases",
+            ".curlrc",
+            ".wgetrc",
+            "ansible.cfg",
+            "app.dockerfile",
+            "Earthfile",
+            "Snakefile",
+            "xmake.lua",
+            "conanfile.py",
+            "fastlane/Fastfile",
+            "x.tf",
+            "x.tf.json",
+            "cdk.json",
+            "package.yaml",
+            "karma.conf.js",
+            "webpack.config.babel.js",
+            "vitest.workspace.ts",
+            ".storybook/main.ts",
+            "angular.json",
+            "dev-requirements-3.txt",
+            ".project",
+            ".rules",
+            ".trae/rules/x.md",
+            "QWEN.md",
+            "opencode.json",
+            ".opencode/x",
+            ".opencode.json",
         ] {
             assert!(is_protected(&path(text)), "{text}");
         }
-        for text in
-            ["app.txt", "src/main.rs", "README.md", "docs/guide.md", "data/tasks.csv", "a.js", "."]
-        {
+        for text in [
+            "app.txt",
+            "src/main.rs",
+            "README.md",
+            "docs/guide.md",
+            "data/tasks.csv",
+            "a.js",
+            ".",
+            "src/hooks/useState.ts",
+            "config",
+            "src/header",
+            "requirements.md",
+        ] {
             assert!(!is_protected(&path(text)), "{text}");
         }
     }

@@ -8,7 +8,7 @@ const DIRECTORIES: &str = ".github .gitlab .gitea .forgejo .circleci .buildkite 
     .semaphore .woodpecker .azure-pipelines .ci .githooks .husky .lefthook .vscode .vscode-server .idea .zed \
     .fleet .devcontainer .vim .nvim .cursor .claude .codex .agents .gemini .windsurf .roo .continue .kiro \
     .junie .aider .cline .copilot .harness .zhivex .cargo .mvn .yarn .direnv .bundle .config .nix .bazelci \
-    .moon .mise .rustup .local";
+    .moon .mise .rustup .local .hg .builds .storybook .trae .opencode";
 /// A file of that name, anywhere.
 const FILES: &str = ".gitattributes .gitmodules .gitconfig .gitlab-ci.yml .travis.yml .drone.yml \
     .cirrus.yml .appveyor.yml appveyor.yml .woodpecker.yml .woodpecker.yaml azure-pipelines.yml \
@@ -41,13 +41,23 @@ const FILES: &str = ".gitattributes .gitmodules .gitconfig .gitlab-ci.yml .travi
     docker-compose.yaml compose.yml compose.yaml docker-bake.hcl skaffold.yaml tiltfile vagrantfile \
     procfile flake.nix flake.lock default.nix shell.nix terragrunt.hcl .terraform.lock.hcl \
     global.json directory.build.props directory.build.targets nuget.config build.zig build.zig.zon \
-    project.clj deps.edn shadow-cljs.edn cpanfile makefile.pl build.pl dangerfile brewfile";
+    project.clj deps.edn shadow-cljs.edn cpanfile makefile.pl build.pl dangerfile brewfile \
+    head packed-refs commondir gitdir .gitpod.yml .build.yml netlify.toml .bash_aliases .curlrc .wgetrc \
+    ansible.cfg earthfile snakefile xmake.lua conanfile.py fastfile cdk.json package.yaml angular.json \
+    .project .rules qwen.md opencode.json";
 const SUFFIXES: &str = ".mk .cmake .sln .csproj .fsproj .vbproj .props .targets .vcxproj .gemspec \
     .podspec .cabal .sbt .bzl .nimble .rockspec .opam .code-workspace .sublime-project .pth .tf \
-    .gyp .gypi .pbxproj .xcscheme .kak .rake .hcl .nix .gradle .gradle.kts .am .m4 .workflow";
+    .gyp .gypi .pbxproj .xcscheme .kak .rake .hcl .nix .gradle .gradle.kts .am .m4 .workflow \
+    .dockerfile .tf.json";
 const PREFIXES: &str = "dockerfile. containerfile. makefile. docker-compose. compose. requirements- \
     requirements_ .eslintrc .prettierrc .stylelintrc .lintstagedrc .mocharc .nycrc .commitlintrc \
-    .releaserc .renovaterc jenkinsfile.";
+    .releaserc .renovaterc jenkinsfile. karma.conf. webpack.config. vitest. .opencode";
+/// What git runs from a directory `hooks`. Another file in one is not run, and the name is common.
+const GIT_HOOKS: &str = "applypatch-msg pre-applypatch post-applypatch pre-commit pre-merge-commit \
+    prepare-commit-msg commit-msg post-commit pre-rebase post-checkout post-merge pre-push pre-receive update \
+    proc-receive post-receive post-update reference-transaction push-to-checkout pre-auto-gc post-rewrite \
+    sendemail-validate fsmonitor-watchman p4-changelist p4-prepare-changelist p4-post-changelist \
+    p4-pre-submit post-index-change";
 /// Tools read `NAME.config.js` and its kin as programs.
 const PROGRAM_CONFIGS: &str = ".js .cjs .mjs .ts .cts .mts .json";
 
@@ -61,7 +71,19 @@ pub(crate) fn covers<'s>(segments: impl Iterator<Item = &'s str>) -> bool {
         || SUFFIXES.split_ascii_whitespace().any(|suffix| file.ends_with(suffix))
         || PREFIXES.split_ascii_whitespace().any(|prefix| file.starts_with(prefix))
         || is_program_config(file)
+        || file.contains("requirements") && file.ends_with(".txt")
+        || is_of_a_repository(directories, file)
         || is_task_manifest(directories, file)
+}
+
+/// Parts of a repository without a work tree, which git finds in any directory that has `HEAD`, `objects` and
+/// `refs`. Without a `HEAD`, which is a name of its own in the list, there is none; where one is already, its
+/// `config` is told from others only by a directory that is named `x.git`.
+fn is_of_a_repository(directories: &[String], file: &str) -> bool {
+    let within = directories.last().map(String::as_str);
+    directories.iter().any(|directory| directory.ends_with(".git"))
+        || within == Some("info") && file == "attributes"
+        || within == Some("hooks") && lists(GIT_HOOKS, file)
 }
 
 /// A path for every entry of the built-in list.
@@ -73,7 +95,10 @@ pub(crate) fn examples() -> impl Iterator<Item = String> {
         .chain(words(SUFFIXES).map(|suffix| format!("x{suffix}")))
         .chain(words(PREFIXES).map(|prefix| format!("{prefix}x")))
         .chain(words(PROGRAM_CONFIGS).map(|suffix| format!("x.config{suffix}")))
-        .chain(["tasks/x.yaml".to_owned()])
+        .chain(words(GIT_HOOKS).map(|name| format!("hooks/{name}")))
+        .chain(
+            ["tasks/x.yaml", "x.git/x", "info/attributes", "x-requirements.txt"].map(str::to_owned),
+        )
 }
 
 fn is_program_config(file: &str) -> bool {

@@ -177,3 +177,18 @@ fn an_empty_list_of_permissions_asks_for_everything() {
         assert_eq!(short(&rules.decide(action, None)), (Ask, Layer::Manifest, "default"));
     }
 }
+
+#[test]
+fn an_entry_that_ends_in_a_slash_protects_everything_below() {
+    let rules = three("protected_paths: ['ci/']", "", "permissions: {fs.write: allow}");
+    for (path, expected) in [
+        ("ci/a", Ask),
+        ("ci/a/b", Ask),
+        ("CI/a", Ask),
+        ("ci", Ask),
+        ("cia", Allow),
+        ("x/ci/a", Allow),
+    ] {
+        assert_eq!(rules.decide(Action::FsWrite, Some(path)).effect, expected, "{path}");
+    }
+}
