@@ -31,7 +31,7 @@ pub(crate) enum Command {
     /// List or revoke allows that stand for the rest of a run
     #[command(subcommand)]
     Grants(grants::Grants),
-    /// Look after runs while their services are stopped
+    /// Cancel a run, or end what held runs keep
     #[command(subcommand)]
     Runs(runs::Runs),
     /// Read or verify the ledger

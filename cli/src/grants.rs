@@ -162,8 +162,8 @@ async fn revoke(session: &Session, receipt: ReceiptId, json: bool) -> Result<Exi
     if revoked { Ok(Exit::Done) } else { Err(Failure::Nothing(receipt).into()) }
 }
 
-/// The session of that id, or of the run of that id. Whoever looks after grants answers no ask.
-async fn find(target: &Target, id: &str) -> Result<Session, Error> {
+/// The session of that id, or of the run of that id. Whoever looks after runs and grants answers no ask.
+pub(crate) async fn find(target: &Target, id: &str) -> Result<Session, Error> {
     let unknown = |error: &session::Error| matches!(error, session::Error::Refused { source, .. } if source.code == Code::SessionNotFound);
     let run = RunId::parse(id).map_err(|_| Failure::NotAnId(id.to_owned()))?;
     match Session::attach(target.connect().await?, AttachParams::run(run), Part::Watches).await {

@@ -85,7 +85,7 @@ async fn perform(Cli { command }: Cli) -> Result<Exit, Error> {
         Command::Connect(args) => connect::connect(args).await,
         Command::Patch(command) => patch::patch(command).await,
         Command::Grants(command) => grants::grants(command).await,
-        Command::Runs(command) => runs::runs(command),
+        Command::Runs(command) => runs::runs(command).await,
         Command::Audit(command) => audit::audit(command).await,
         Command::Manifest(command) => policy::policy(command).await,
         Command::Pki(command) => commands::pki(command),

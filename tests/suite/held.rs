@@ -156,3 +156,30 @@ async fn hold(up: &mut Up) -> Result<()> {
     std::fs::remove_dir_all(&state)?;
     Ok(())
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_that_nobody_follows_is_canceled_by_its_id() -> Result<()> {
+    let mut up = Up::start().await?;
+    let state = up.state();
+    let canceled = cancel(&state).await;
+    up.stop().await?;
+    let at = state.to_str().context("the path is text")?;
+    let cleaned = harness(&["runs", "cleanup", "--state", at]).await?;
+    ensure!(cleaned.stdout == "ended 0 environments and 0 containers\n", "{}", cleaned.stdout);
+    canceled
+}
+
+async fn cancel(state: &Path) -> Result<()> {
+    let at = state.to_str().context("the path is text")?;
+    let held = waiting(&["run", "--state", at, "--task", "repair", "--json", "repair it"]).await?;
+    let run = held["runId"].as_str().context("a run")?;
+    let session = held["sessionId"].as_str().context("a session")?;
+    let first = harness(&["runs", "cancel", "--state", at, "--json", run]).await?;
+    ensure!(first.code == Some(0), "{}", first.stderr);
+    let told: Value = serde_json::from_str(&first.stdout)?;
+    let expected = json!({"schemaVersion": 1, "kind": "run-cancellation", "sessionId": session, "canceled": true});
+    ensure!(told == expected, "{told}");
+    let again = harness(&["runs", "cancel", "--state", at, run]).await?;
+    ensure!(again.code == Some(1) && again.stderr.contains("over already"), "{}", again.stderr);
+    Ok(())
+}
