@@ -121,7 +121,9 @@ async fn a_signature_counts_only_under_a_key_that_the_administrator_lists_for_th
     assert_eq!(refused(&bob.sign(&plain, &early)).await, "APPROVAL_EXPIRED");
     let mut bent = good.clone();
     let signed = bent.approval.take().unwrap();
-    let signature = format!("00{}", &signed.signature_text()[2..]);
+    let signature = signed.signature_text();
+    let other = if signature.starts_with("00") { "01" } else { "00" };
+    let signature = format!("{other}{}", &signature[2..]);
     let (payload, key) = (signed.payload_text(), signed.key_id());
     bent.approval = Some(receipt::SignedApproval::from_text(&payload, &signature, key).unwrap());
     assert_eq!(refused(&bent).await, "APPROVAL_SIGNATURE_INVALID");
@@ -130,6 +132,41 @@ async fn a_signature_counts_only_under_a_key_that_the_administrator_lists_for_th
     assert_eq!(refused(&good).await, "APPROVAL_KEY_UNKNOWN", "taken off the list");
     world.approvers(&[bob.listed("operator")]);
     assert_eq!(refused(&good).await, "exited 0");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_whose_answers_did_not_count_is_carried_out_in_its_next_attempt_with_new_ones() {
+    let world = World::governed(&[]).await;
+    world.ceiling("permissions: {process.exec: ask}\napprovers: {count: 2}");
+    let run = world.run(&asking_manifest()).await;
+    let call = run.plan_exec(&["true"]).await;
+    let short = run.receipt(&call, Scope::Once);
+    assert_eq!(run.execute_with(&call, &[&short]).await.end(), "RECEIPT_COUNT_SHORT");
+
+    let mut target = run.target(call.id);
+    target.attempt = 2;
+    let request = proto::sandbox::v1::PlanRequest {
+        owner: Some(run.owner.clone()),
+        call: Some(target.clone()),
+        tool: call.tool.clone(),
+        arguments: call.arguments.clone(),
+    };
+    let request = transport::deadline::request(request, super::world::LIMIT);
+    let planned = world.client.clone().plan(request).await.unwrap().into_inner();
+    let Some(proto::sandbox::v1::plan_response::Outcome::Planned(planned)) = planned.outcome else {
+        panic!("{planned:?}")
+    };
+    assert_eq!(planned.plan, call.bytes, "the same plan");
+    let ada = run.receipt(&call, Scope::Once);
+    let bob = from(&ada, "bob", Role::Operator);
+    assert_ne!(ada.permission, short.permission);
+    let receipts = [ada, bob].map(|it| world.sign(&it).to_bytes().unwrap()).into();
+    let order = proto::sandbox::v1::ExecuteRequest {
+        call: Some(target),
+        receipts,
+        ..run.order(&call, None)
+    };
+    assert_eq!(run.send(order).await.unwrap().end(), "exited 0");
 }
 
 async fn again(run: &Run<'_>) -> Call {
