@@ -56,6 +56,11 @@ pub(crate) fn is_class(argv: &[String]) -> bool {
     inspect(&Command { argv: argv.to_vec(), program: None }).class.is_some()
 }
 
+/// Whether it is one of the class only with some options or words.
+pub(crate) fn has_options(program: &str) -> bool {
+    programs::has_options(base_name(program))
+}
+
 impl Inspection {
     fn enter(&mut self, inner: Inner, depth: usize) {
         if depth > MAX_DEPTH {

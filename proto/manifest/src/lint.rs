@@ -1,6 +1,7 @@
 //! What is probably not meant in files that are well-formed: rules that never decide, patterns that match
 //! nothing, asks that nobody can answer. It judges the writing, never an action.
 
+mod commands;
 mod patterns;
 mod people;
 
@@ -57,10 +58,12 @@ pub enum Code {
     UnknownRole,
     NoTimeout,
     DuplicateId,
+    OptionsFirst,
+    BrittleDeny,
 }
 
 impl Code {
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 14] = [
         Self::NeverMatches,
         Self::OutsideAllowedPaths,
         Self::UnlistedProgram,
@@ -73,6 +76,8 @@ impl Code {
         Self::UnknownRole,
         Self::NoTimeout,
         Self::DuplicateId,
+        Self::OptionsFirst,
+        Self::BrittleDeny,
     ];
 
     pub const fn as_str(self) -> &'static str {
@@ -89,6 +94,8 @@ impl Code {
             Self::UnknownRole => "unknown-role",
             Self::NoTimeout => "no-timeout",
             Self::DuplicateId => "duplicate-id",
+            Self::OptionsFirst => "options-first",
+            Self::BrittleDeny => "brittle-deny",
         }
     }
 }
@@ -185,6 +192,7 @@ fn of_policy(policy: &Policy, roster: Option<&Roster>, notes: &mut Notes<'_>) {
     for (action, hard) in policy.hard_deny.iter().flat_map(|(a, all)| all.iter().map(|h| (*a, h))) {
         patterns::can_match(action, &hard.text, hard.at, &hard.name(action), notes);
     }
+    commands::of_policy(policy, notes);
     people::of_policy(policy, roster, notes);
 }
 

@@ -131,6 +131,11 @@ fn named(name: &str, arguments: &[String]) -> Option<Vec<Inner>> {
     }
 }
 
+pub(super) fn has_options(name: &str) -> bool {
+    const READ: &str = "find git tar bsdtar gtar sed gsed make gmake bmake";
+    lists(READ, name) || FLAGGED.iter().any(|(program, _)| *program == name)
+}
+
 pub(super) fn lists(list: &str, name: &str) -> bool {
     list.split_ascii_whitespace().any(|item| item == name)
 }

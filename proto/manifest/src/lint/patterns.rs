@@ -7,7 +7,7 @@ use crate::action::Action;
 use crate::command::parse_exec_subject;
 use crate::execution::Backend;
 use crate::glob::Glob;
-use crate::interpreter::is_class;
+use crate::interpreter::{has_options, is_class};
 use crate::overlap::{contains, intersect};
 use crate::place::At;
 use crate::policy::{FALLBACK, Pattern, Rule};
@@ -71,6 +71,7 @@ pub(super) fn can_match(action: Action, text: &str, at: At, rule: &str, notes: &
     let why = match action {
         Action::FsRead | Action::FsWrite | Action::FsList => no_path(text),
         Action::ProcessExec => no_argv(text),
+        Action::PatchImport => no_digest(text),
         _ => None,
     };
     if let Some(why) = why {
@@ -94,8 +95,18 @@ fn no_path(text: &str) -> Option<&'static str> {
     })
 }
 
+/// A patch is named by what it is, not by what is in it.
+fn no_digest(text: &str) -> Option<&'static str> {
+    let digest = Glob::new(&format!("sha256:{}", "?".repeat(64)));
+    let apart = text != FALLBACK && !intersect(&digest, &Glob::new(text));
+    apart.then_some("the subject is the patch's digest, not its paths; only * is of use")
+}
+
 /// What stands before the first wildcard must be the beginning of an argv's text.
 fn no_argv(text: &str) -> Option<&'static str> {
+    if text.ends_with(' ') {
+        return Some("no subject ends in a blank");
+    }
     let literal = text.find(['*', '?']).map_or(text, |end| &text[..end]);
     if literal.starts_with(' ') || literal.contains("  ") && !literal.contains('\'') {
         return Some("words of a command are joined by single spaces");
@@ -120,11 +131,16 @@ fn reaches_interpreters(pattern: &Pattern, notes: &mut Notes<'_>) {
     let prefix = if pattern.text == FALLBACK { "" } else { pattern.glob.prefix() };
     let words: Vec<String> = prefix.split(' ').map(str::to_owned).collect();
     let complete = words.len() > 1;
-    if complete && !is_class(&words) {
+    // `git **` covers options that make git run something, too.
+    let options = words.len() == 2 && words[1].is_empty() && has_options(&words[0]);
+    if complete && !options && !is_class(&words) {
         return;
     }
     let text = match (pattern.terms.interpreter, complete) {
         (true, _) => "it allows whatever a shell, interpreter or wrapper is given",
+        (false, true) if options => {
+            "with options that run something it asks all the same, and lets all others through"
+        }
         (false, true) => "it asks all the same: only class: interpreter allows such a program",
         (false, false) => "shells, interpreters and wrappers ask all the same; name the programs",
     };

@@ -19,7 +19,8 @@ fn a_pattern_that_no_subject_can_match_is_an_error_with_its_place() {
     let findings = found(
         "permissions:
   fs.read: {/etc/**: deny, '../x': deny, './a': deny, 'a//b': deny, 'a\\b': deny, '**/a/': deny, a: deny}
-  process.exec: {'git status && rm**': deny, 'a  b': deny, ' a': deny, 'sh -c ''a; b''': deny, 'a **': deny}
+  process.exec: {'git status && rm**': deny, 'a  b': deny, ' a': deny, 'sh -c ''a; b''': deny, 'a **': deny, 'b ': deny}
+  patch.import: {'src/**': deny, 'sha256:**': ask, '*': ask}
 hard_deny: {fs.write: [/infra/**]}",
     );
     assert_eq!(
@@ -33,6 +34,8 @@ hard_deny: {fs.write: [/infra/**]}",
             (Code::NeverMatches, "permissions.process.exec[git status && rm**]"),
             (Code::NeverMatches, "permissions.process.exec[a  b]"),
             (Code::NeverMatches, "permissions.process.exec[ a]"),
+            (Code::NeverMatches, "permissions.process.exec[b ]"),
+            (Code::NeverMatches, "permissions.patch.import[src/**]"),
             (Code::NeverMatches, "hard_deny.fs.write[/infra/**]"),
         ]
     );
@@ -64,7 +67,7 @@ fn precedence_that_is_not_what_it_looks_like_is_told() {
 
 #[test]
 fn an_allow_of_commands_that_is_wider_or_narrower_than_it_looks_is_told() {
-    let cases: [(&str, &[(Code, &str)]); 8] = [
+    let cases: [(&str, &[(Code, &str)]); 12] = [
         ("allow", &[(Code::FlatExecAllow, "permissions.process.exec")]),
         ("{'*': allow}", &[(Code::InterpreterWildcard, "permissions.process.exec[*]")]),
         ("{'sh **': allow}", &[(Code::InterpreterWildcard, "permissions.process.exec[sh **]")]),
@@ -73,6 +76,10 @@ fn an_allow_of_commands_that_is_wider_or_narrower_than_it_looks_is_told() {
             &[(Code::InterpreterWildcard, "shell")],
         ),
         ("{'py**': allow}", &[(Code::InterpreterWildcard, "permissions.process.exec[py**]")]),
+        ("{'git **': allow}", &[(Code::InterpreterWildcard, "permissions.process.exec[git **]")]),
+        ("{'tar **': allow}", &[(Code::InterpreterWildcard, "permissions.process.exec[tar **]")]),
+        ("{'find **': allow}", &[(Code::InterpreterWildcard, "permissions.process.exec[find **]")]),
+        ("{'git status **': allow}", &[]),
         ("{'cargo test**': allow}", &[]),
         ("{'sh x.sh': allow}", &[]),
         ("{'sh **': ask}", &[]),
@@ -178,4 +185,44 @@ tests:
     let told: Vec<_> =
         short(&findings).into_iter().filter(|(_, rule)| rule.starts_with("tests")).collect();
     assert_eq!(told, [(Code::UnlistedProgram, "tests[1]"), (Code::UnlistedProgram, "tests[2]")]);
+}
+
+#[test]
+fn a_denied_command_that_is_easily_written_otherwise_is_told() {
+    let told = |members: &str, code: Code| -> Vec<String> {
+        let of = found(members).into_iter().filter(|finding| finding.code == code);
+        of.map(|finding| finding.rule).collect()
+    };
+    let options = |members: &str| told(members, Code::OptionsFirst);
+    assert_eq!(
+        options("permissions: {process.exec: {'cargo publish**': deny, 'cargo **': allow}}"),
+        ["permissions.process.exec[cargo publish**]"]
+    );
+    assert_eq!(
+        options("permissions: {process.exec: {'git push**': ask, 'git**': allow}}"),
+        ["permissions.process.exec[git push**]"]
+    );
+    assert_eq!(
+        options(
+            "permissions: {process.exec: {'git **': allow}}\nhard_deny: {process.exec: ['git push**']}"
+        ),
+        ["hard_deny.process.exec[git push**]"]
+    );
+    for fine in [
+        "permissions: {process.exec: {'git push**': deny, 'git status**': allow}}",
+        "permissions: {process.exec: {'rm -rf**': deny, 'rm **': allow}}",
+        "permissions: {process.exec: {'cargo publish**': deny, 'cargo **': ask}}",
+    ] {
+        assert_eq!(options(fine), [""; 0], "{fine}");
+    }
+    let brittle = |pattern: &str| {
+        let members = format!("permissions: {{}}\nhard_deny: {{process.exec: [\"{pattern}\"]}}");
+        told(&members, Code::BrittleDeny).len()
+    };
+    for pattern in ["sh -c 'rm -rf x'**", "rm -rf x", "rm ~/**"] {
+        assert_eq!(brittle(pattern), 1, "{pattern}");
+    }
+    for pattern in ["rm -rf**", "*", "rm**"] {
+        assert_eq!(brittle(pattern), 0, "{pattern}");
+    }
 }
