@@ -44,7 +44,7 @@ pub mod system {
     pub const PROTECTED_PATHS: &str = "protected_paths";
     /// A shell, interpreter or wrapper behind a wildcard.
     pub const INTERPRETER: &str = "interpreter";
-    /// A script that cannot be taken apart.
+    /// What a command of the class runs cannot be told.
     pub const UNPARSABLE: &str = "unparsable";
     /// Layers ask for roles that nobody has together.
     pub const APPROVERS: &str = "approvers";

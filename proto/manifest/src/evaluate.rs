@@ -127,8 +127,13 @@ impl Evaluator<'_> {
         }
         let along = target == Target::Directory { along: true };
         if self.manifest.is_some_and(|manifest| !along && !manifest.may_modify(path.as_str())) {
-            let reason = "allowed_paths does not cover it".to_owned();
-            ballot.system(system::ALLOWED_PATHS, Effect::Deny, reason, 1);
+            // No entry of allowed_paths can hold one either, so the entry would be looked for in vain.
+            let reason = if path.as_str().chars().any(char::is_control) {
+                "the path holds a control character, and allowed_paths covers none that does"
+            } else {
+                "allowed_paths does not cover it"
+            };
+            ballot.system(system::ALLOWED_PATHS, Effect::Deny, reason.to_owned(), 1);
         }
         if self.protected.covers(&path) {
             let reason = "tools run or obey what is written there".to_owned();

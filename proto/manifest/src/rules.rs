@@ -28,8 +28,15 @@ pub(crate) const MAX_COUNT: u8 = 16;
 const MAX_ROLES: usize = 16;
 const MAX_ID: usize = 128;
 /// What decisions call the rules that no file has.
-const TAKEN: [&str; 6] =
-    ["default", system::PATH, system::HOST, system::ARGV, system::INTERPRETER, system::UNPARSABLE];
+const TAKEN: [&str; 7] = [
+    "default",
+    system::PATH,
+    system::HOST,
+    system::ARGV,
+    system::INTERPRETER,
+    system::UNPARSABLE,
+    system::APPROVERS,
+];
 
 /// The members of a file that say who may do what.
 pub(crate) fn policy(reader: &mut Reader<'_>, table: &Table<'_>) -> Option<Policy> {

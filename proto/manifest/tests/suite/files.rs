@@ -132,3 +132,14 @@ fn examples_that_hold_are_kept() {
     let manifest = Manifest::parse(format!("{SEED}{members}\n").as_bytes(), "a.yaml").unwrap();
     assert_eq!(manifest.tests.len(), 3);
 }
+
+#[test]
+fn a_rule_has_no_name_that_a_built_in_one_has() {
+    for id in ["default", "path", "host", "argv", "interpreter", "unparsable", "approvers"] {
+        let text = format!(
+            "id: a\ntitle: a\ngoal: a\nacceptance: [a]\nallowed_paths: ['**']\npermissions: {{mcp.call: {{a: {{effect: ask, id: {id}}}}}}}\n"
+        );
+        let faults = Manifest::parse(text.as_bytes(), "a.yaml").unwrap_err().to_string();
+        assert!(faults.contains("is the name of a built-in rule"), "{faults}");
+    }
+}

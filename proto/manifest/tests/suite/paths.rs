@@ -146,3 +146,11 @@ fn of_equal_length_the_strictest_wins() {
     assert_eq!(rules.decide(Action::FsWrite, Some("src/ab")).effect, Deny);
     assert_eq!(rules.decide(Action::FsWrite, Some("src/ac")).effect, Allow);
 }
+
+#[test]
+fn a_control_character_is_said_to_be_why_nothing_covers_the_path() {
+    let rules = rulebook("  fs.write: allow");
+    let decision = rules.decide(Action::FsWrite, Some("src/a\tb"));
+    assert_eq!((decision.effect, decision.rule.as_str()), (Deny, "allowed_paths"));
+    assert!(decision.reason.contains("control character"), "{}", decision.reason);
+}
