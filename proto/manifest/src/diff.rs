@@ -147,16 +147,22 @@ fn written(policy: &Policy) -> impl Iterator<Item = (Action, &str)> {
     rules.chain(hard)
 }
 
-/// Members of the class that a pattern with a wildcard covers: whole commands, or their words after the program.
+/// Members of the class that a pattern with a wildcard may cover: those that begin as it does, and its program
+/// with the words that make another one of the class.
 fn of_the_class(pattern: &str) -> impl Iterator<Item = String> {
     let place = pattern.find('*').filter(|_| pattern != FALLBACK);
     let before = place.map(|place| pattern[..place].to_owned());
-    let tails = INTERPRETERS.iter().flat_map(|whole| {
-        let tail = whole.split_once(' ').map_or(*whole, |(_, tail)| tail);
-        [(*whole).to_owned(), tail.to_owned(), format!(" {tail}")]
-    });
-    before.into_iter().flat_map(move |before| {
-        tails.clone().map(move |tail| format!("{before}{tail}")).collect::<Vec<_>>()
+    before.into_iter().flat_map(|before| {
+        INTERPRETERS.map(|whole| {
+            let tail = whole.split_once(' ').map_or(whole, |(_, tail)| tail);
+            if whole.starts_with(&before) {
+                whole.to_owned()
+            } else if before.ends_with(' ') {
+                format!("{before}{tail}")
+            } else {
+                format!("{before} {tail}")
+            }
+        })
     })
 }
 

@@ -128,6 +128,9 @@ fn an_allow_that_reaches_interpreters_is_a_widening() {
         ("{'**': allow}", "allow"),
         ("{'git **': allow}", "{'git **': {effect: allow, class: interpreter}}"),
         ("{'find **': allow}", "{'find **': {effect: allow, class: interpreter}}"),
+        ("{'py**': allow}", "{'py**': {effect: allow, class: interpreter}}"),
+        ("{'timeout 5 **': allow}", "{'timeout 5 **': {effect: allow, class: interpreter}}"),
+        ("{'make**': allow}", "{'make**': {effect: allow, class: interpreter}}"),
         ("{'*': allow}", "allow"),
         (
             "{'**': {effect: allow, class: interpreter}, 'rm **': deny}",
