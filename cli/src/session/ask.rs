@@ -24,6 +24,9 @@ pub struct Ask {
     pub plan_digest: Digest,
     #[serde(serialize_with = "time::serde::rfc3339::serialize")]
     pub expires_at: OffsetDateTime,
+    /// Which rule asks; after an answer that did not count, also why not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
     pub plan: Value,
 }
 
@@ -39,10 +42,11 @@ impl Ask {
             plan,
             plan_digest,
             expires_at,
+            reason,
             ..
         } = requested.clone();
         let run_id = plan.get("run").and_then(Value::as_str).and_then(|run| RunId::parse(run).ok());
-        Some(Self { permission_id, run_id, action, subject, plan_digest, expires_at, plan })
+        Some(Self { permission_id, run_id, action, subject, plan_digest, expires_at, reason, plan })
     }
 
     /// The call that waits for it, as its plan says.
@@ -117,5 +121,14 @@ mod tests {
         let ask = samples::ask(&plan);
         assert!(ask.needs_signature());
         assert_eq!(ask.plan(), Some(plan));
+    }
+
+    #[test]
+    fn a_person_reads_why_they_are_asked_again() {
+        let plan = samples::plan(&["true"]);
+        let reason = Some("two-people; an earlier allow did not count:\u{1b}[2K bob".to_owned());
+        let told = Ask { reason, ..samples::ask(&plan) }.render();
+        let last = told.lines().last().unwrap();
+        assert_eq!(last.trim(), "two-people; an earlier allow did not count:\\u{1b}[2K bob");
     }
 }

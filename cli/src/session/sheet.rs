@@ -50,6 +50,8 @@ pub(super) fn of(ask: &Ask) -> String {
         section(&mut out, "needed:", needs.collect());
         section(&mut out, "what a yes covers:", scopes(plan));
     }
+    let why = ask.reason.as_deref().map(escape::line);
+    section(&mut out, "why it is asked:", why.into_iter().collect());
     out
 }
 
