@@ -177,7 +177,12 @@ fn of_manifest(manifest: &Manifest, roster: Option<&Roster>, found: &mut Vec<Fin
     let waits = manifest.interaction.on_disconnect == Some(OnDisconnect::Hold);
     if waits && manifest.interaction.permission_timeout.is_none() {
         let text = "with hold an ask waits for nobody for a day; say how long it may";
-        notes.warn(Code::NoTimeout, At::default(), "interaction.permission_timeout", text);
+        notes.warn(
+            Code::NoTimeout,
+            manifest.interaction.at,
+            "interaction.permission_timeout",
+            text,
+        );
     }
 }
 

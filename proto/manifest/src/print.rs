@@ -186,7 +186,7 @@ impl Out {
     }
 
     fn interaction(&mut self, interaction: &Interaction) {
-        let Interaction { on_disconnect, permission_timeout } = interaction;
+        let Interaction { on_disconnect, permission_timeout, at: _ } = interaction;
         let on_disconnect = on_disconnect.map(|on_disconnect| match on_disconnect {
             OnDisconnect::Deny => "on_disconnect: deny".to_owned(),
             OnDisconnect::Hold => "on_disconnect: hold".to_owned(),

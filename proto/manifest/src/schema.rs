@@ -11,6 +11,7 @@ use crate::evaluate::Evaluator;
 use crate::execution::{Backend, Execution, Mode, optional};
 use crate::fault::Faults;
 use crate::fields::{Field, Reader};
+use crate::place::At;
 use crate::policy::Policy;
 use crate::policy_test::{self, PolicyTest};
 use crate::protected::Protected;
@@ -80,6 +81,7 @@ pub enum Delivery {
 pub struct Interaction {
     pub on_disconnect: Option<OnDisconnect>,
     pub permission_timeout: Option<Duration>,
+    pub at: At,
 }
 
 /// What happens to open asks when the last client leaves.
@@ -209,7 +211,8 @@ fn interaction(reader: &mut Reader<'_>, field: &Field<'_>) -> Option<Interaction
         optional(&table, "on_disconnect", None, |field| reader.one_of(field, &kinds).map(Some));
     let permission_timeout =
         optional(&table, "permission_timeout", None, |field| reader.duration(field).map(Some));
-    Some(Interaction { on_disconnect: on_disconnect?, permission_timeout: permission_timeout? })
+    let at = field.node.place.into();
+    Some(Interaction { on_disconnect: on_disconnect?, permission_timeout: permission_timeout?, at })
 }
 
 fn models(reader: &mut Reader<'_>, field: &Field<'_>) -> Option<Vec<String>> {

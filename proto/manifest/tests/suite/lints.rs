@@ -141,6 +141,7 @@ permissions:
 fn a_wait_without_an_end_is_told() {
     let hold = found("permissions: {}\ninteraction: {on_disconnect: hold}");
     assert_eq!(short(&hold), [(Code::NoTimeout, "interaction.permission_timeout")]);
+    assert_eq!((hold[0].at.line, hold[0].at.column), (7, 14));
     assert_eq!(
         found("permissions: {}\ninteraction: {on_disconnect: hold, permission_timeout: 1h}"),
         []

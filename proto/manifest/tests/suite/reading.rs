@@ -94,7 +94,7 @@ fn a_manifest_of_the_first_seed_has_the_careful_defaults() {
             limits: Limits::DEFAULT,
             dependencies: vec![],
         },
-        interaction: Interaction { on_disconnect: None, permission_timeout: None },
+        interaction: Interaction::default(),
         models: vec![],
         digest: Digest::of(SEED.as_bytes()),
     };
@@ -141,6 +141,7 @@ fn every_key_is_read() {
         interaction: Interaction {
             on_disconnect: Some(OnDisconnect::Hold),
             permission_timeout: Some(Duration::from_secs(24 * 3_600)),
+            at: manifest::At::default(),
         },
         models: texts(&["scripted", "other"]),
         digest: Digest::of(FULL.as_bytes()),
