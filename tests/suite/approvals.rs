@@ -249,3 +249,39 @@ async fn an_allow_for_the_run_covers_this_action_until_it_is_taken_back() -> Res
     assert_eq!(standing, [&json!(grant.receipt_id)], "the decision names the allow it rests on");
     Ok(())
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_yes_whose_key_nobody_listed_costs_another_round_and_not_the_call() -> Result<()> {
+    let pair = Pair::start().await?;
+    let (mut requester, session, _) = pair.asked().await?;
+    let ivy = Signer::new("ivy")?;
+    let mut people = Vec::new();
+    for signer in [&pair.ann, &ivy] {
+        let mut person = pair.person(signer.subject, Role::Operator).await?;
+        let seen = shown(&mut person, session).await?;
+        person.call::<acp::Respond>(allow(&seen, Some(signer.sign(&seen)?))).await?;
+        people.push(person);
+    }
+    let again = requester.next_of("permission.requested").await?;
+    let reason = again.data["reason"].as_str().context("a reason")?;
+    assert!(reason.contains("ivy") && reason.contains("APPROVAL_KEY_UNKNOWN"), "{reason}");
+    let ask = Ask::read(&again)?;
+    for signer in [&pair.ann, &pair.ben] {
+        let mut person = pair.person(signer.subject, Role::Operator).await?;
+        assert_eq!(shown_last(&mut person, session, &ask).await?, ask);
+        person.call::<acp::Respond>(allow(&ask, Some(signer.sign(&ask)?))).await?;
+    }
+    assert_eq!(requester.next_of("tool.result").await?.data["ok"], json!(true));
+    Ok(())
+}
+
+/// Attaches, and reads the asks that came before until the open one is shown.
+async fn shown_last(person: &mut Person, session: SessionId, open: &Ask) -> Result<Ask> {
+    person.attach(AttachParams::session(session)).await?;
+    loop {
+        let ask = person.next_ask().await?;
+        if ask.permission == open.permission {
+            return Ok(ask);
+        }
+    }
+}
