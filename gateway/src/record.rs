@@ -28,7 +28,7 @@ impl From<Unrecorded> for Refusal {
         error!(error = %Chain(&unrecorded), "what was signed is not recorded and not used");
         match unrecorded {
             Unrecorded::Refused(fault) => match refused("audit-svc", fault) {
-                unavailable @ Refusal::Unavailable(_) => unavailable,
+                told @ (Refusal::Unavailable(_) | Refusal::LedgerUnwritable) => told,
                 // audit-svc judges the gateway's own entry, which is nothing a person could mend.
                 _ => Self::Internal,
             },

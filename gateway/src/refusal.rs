@@ -61,6 +61,11 @@ pub(crate) enum Refusal {
     Peer { reason: String, message: String },
     #[error("{0} does not answer; try again")]
     Unavailable(&'static str),
+    /// It answers; what it writes to does not.
+    #[error(
+        "audit-svc cannot write the ledger, and nothing is done unrecorded; see its log and the room on its disk"
+    )]
+    LedgerUnwritable,
     #[error("events are not taken in time")]
     TooSlow,
     #[error("the run can be followed no longer; attach to it to see how it ended")]
@@ -75,6 +80,10 @@ pub(crate) enum Refusal {
 pub(crate) fn refused(peer: &'static str, fault: Fault) -> Refusal {
     let Fault { code, reason, message, .. } = fault;
     match (code, reason.as_str()) {
+        (Code::Unavailable, "AUDIT_PERSISTENCE_FAILED") => {
+            error!(peer, reason, "the ledger cannot be written");
+            Refusal::LedgerUnwritable
+        }
         (Code::Unavailable, "AUDIT_UNAVAILABLE") => Refusal::Unavailable("audit-svc"),
         (Code::Unavailable, "EXECUTOR_UNAVAILABLE") => {
             Refusal::Unavailable("sandbox-svc or model-svc")
@@ -100,5 +109,23 @@ pub(crate) fn refused(peer: &'static str, fault: Fault) -> Refusal {
             error!(peer, reason, message, "a peer refuses what the gateway sends");
             Refusal::Internal
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ledger_without_room_is_not_told_as_a_service_that_is_away() {
+        let fault = |reason: &str| Fault {
+            code: Code::Unavailable,
+            reason: reason.to_owned(),
+            message: String::new(),
+            retry_after: None,
+        };
+        let told = |reason: &str| refused("audit-svc", fault(reason)).to_string();
+        assert!(told("AUDIT_PERSISTENCE_FAILED").contains("disk"));
+        assert_eq!(told("AUDIT_UNAVAILABLE"), "audit-svc does not answer; try again");
     }
 }

@@ -98,9 +98,11 @@ pub(super) fn refused(refusal: &Refusal) -> Failure {
             | manifests::Error::Faults { .. },
         )
         | Refusal::Peer { .. } => Code::InvalidParams,
-        Refusal::Unavailable(_) | Refusal::Lapsed | Refusal::TooSlow | Refusal::RunLost => {
-            Code::Unavailable
-        }
+        Refusal::Unavailable(_)
+        | Refusal::LedgerUnwritable
+        | Refusal::Lapsed
+        | Refusal::TooSlow
+        | Refusal::RunLost => Code::Unavailable,
         Refusal::Manifest(
             error @ (manifests::Error::Read { .. }
             | manifests::Error::None { .. }
