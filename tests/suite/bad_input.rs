@@ -77,8 +77,14 @@ fn an_absent_engine_is_told_before_anything_starts() -> Result<()> {
     assert_eq!(output.status.code(), Some(3), "{}", String::from_utf8_lossy(&output.stderr));
     let script = dir.path().join("turns.yaml");
     std::fs::write(&script, e2e::script(&[Turn::Say("nothing")]))?;
-    let workspace = format!("demo={}", dir.path().display());
+    let repository = dir.path().join("repository");
+    std::fs::create_dir(&repository)?;
+    let workspace = format!("demo={}", repository.display());
     let script = script.display().to_string();
+    let around = format!("demo={}", dir.path().display());
+    let output = harness(&["up", "--state", &state, "--script", &script, "--workspace", &around])?;
+    refuses(&output, 2, &["demo", "one within the other"]);
+    one_line(&output);
     let output = harness(&[
         "up",
         "--state",
