@@ -171,13 +171,16 @@ fn unused(
         return name;
     }
     let taken = |name: &str| out.contains_key(name) || map.contains_key(name);
-    let mut candidate = name.clone();
-    let mut number = 1;
-    while taken(&candidate) {
-        number += 1;
-        candidate = format!("{name} {number}");
+    if !taken(&name) {
+        return name;
     }
-    candidate
+    // A header's placeholder swallows what stands behind it, so a number there would not last.
+    let lasts = |name: &String| stable(name, NESTED).0 == *name;
+    let numbered = |number: usize| {
+        let forms = [format!("{name} {number}"), format!("{number} {name}")];
+        forms.into_iter().find(lasts).unwrap_or_else(|| format!("[REDACTED] {number}"))
+    };
+    (2..).map(numbered).find(|candidate| !taken(candidate)).unwrap_or(name)
 }
 
 /// Applies the rules until nothing changes.
