@@ -1,32 +1,11 @@
 //! What is decided about one action on one subject, and everything that had a say in it. Plain values.
 
 use event::{Digest, Effect};
+pub use event::{Layer, Matched};
 use serde::Serialize;
 
 use crate::action::Action;
 use crate::requirement::Requirement;
-
-/// Who says so. The strictest layer decides; none widens what another narrows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Layer {
-    Organisation,
-    Tenant,
-    Manifest,
-    /// Built in: bad subjects, `.git`, `allowed_paths`, protected paths, interpreters.
-    System,
-}
-
-impl Layer {
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Organisation => "organisation",
-            Self::Tenant => "tenant",
-            Self::Manifest => "manifest",
-            Self::System => "system",
-        }
-    }
-}
 
 /// The rules of [`Layer::System`], by the names they have in decisions.
 pub mod system {
@@ -48,14 +27,6 @@ pub mod system {
     pub const UNPARSABLE: &str = "unparsable";
     /// Layers ask for roles that nobody has together.
     pub const APPROVERS: &str = "approvers";
-}
-
-/// A rule that matches, whether or not it decides.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-pub struct Matched {
-    pub layer: Layer,
-    pub rule: String,
-    pub effect: Effect,
 }
 
 /// What holds for one action on one subject, and where that is written.

@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use manifest::{Action, Decision, Rulebook, Target, system};
-use receipt::{Effect, Layer, Matched, Part, PathText, Plan, Policy, Requirement};
+use receipt::{Effect, Layer, Part, PathText, Plan, Policy, Requirement};
 
 use super::{Planner, subject_of};
 use crate::patch::{Entry, Patch};
@@ -129,28 +129,14 @@ fn room(part: &Part) -> usize {
 fn part(subject: Option<PathText>, decision: &Decision) -> Part {
     let Decision { action, effect, layer, rule, justification, matching, .. } = decision;
     let alone = matches!(matching.as_slice(), [one] if one.rule == *rule && one.layer == *layer);
-    let matched = |it: &manifest::Matched| Matched {
-        layer: layer_of(it.layer),
-        rule: it.rule.clone(),
-        effect: it.effect,
-    };
     Part {
         action: action.as_str().to_owned(),
         subject,
         effect: *effect,
-        layer: layer_of(*layer),
+        layer: *layer,
         rule: rule.clone(),
         justification: justification.clone(),
-        matching: if alone { Vec::new() } else { matching.iter().map(matched).collect() },
-    }
-}
-
-fn layer_of(layer: manifest::Layer) -> Layer {
-    match layer {
-        manifest::Layer::Organisation => Layer::Organisation,
-        manifest::Layer::Tenant => Layer::Tenant,
-        manifest::Layer::Manifest => Layer::Manifest,
-        manifest::Layer::System => Layer::System,
+        matching: if alone { Vec::new() } else { matching.clone() },
     }
 }
 
@@ -161,6 +147,6 @@ fn requirement(wanted: &manifest::Requirement) -> Requirement {
 
 /// The ceilings in force, which are part of what is approved.
 pub(super) fn policies(rulebook: &Rulebook) -> Vec<Policy> {
-    let policy = |(layer, digest)| Policy { layer: layer_of(layer), digest };
+    let policy = |(layer, digest)| Policy { layer, digest };
     rulebook.policies().into_iter().map(policy).collect()
 }

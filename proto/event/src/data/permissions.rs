@@ -27,7 +27,8 @@ impl Effect {
     }
 }
 
-/// Whose rules say something about an action, the widest reach first. `System` is what no file can turn off.
+/// Whose rules say something about an action, the widest reach first; the strictest decides, none widens what another
+/// narrows. `System` is what no file can turn off: bad subjects, `.git`, `allowed_paths`, protected paths, interpreters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Layer {
