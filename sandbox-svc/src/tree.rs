@@ -10,6 +10,8 @@ pub(crate) mod path;
 pub(crate) mod reason;
 pub(crate) mod rules;
 pub(crate) mod scan;
+#[cfg(test)]
+pub(crate) mod testing;
 
 pub(crate) use blobs::Blobs;
 pub(crate) use dir::{Dir, Kind, Meta};
