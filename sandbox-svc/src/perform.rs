@@ -19,7 +19,7 @@ use crate::exec::{Run, Unsettled};
 use crate::import_call::{Imported, Importing, advanced};
 use crate::ledger;
 use crate::live::Live;
-use crate::planner::{Planned, Prepared, Stop};
+use crate::planner::{self, Planned, Prepared, Stop};
 use crate::refusal::Reason;
 use crate::report::{Report, canceled, command_report, done, lost, not_done};
 use crate::sandbox::Sandbox;
@@ -136,11 +136,13 @@ impl Sandbox {
             Err(Stop::Failed(error)) => return Err(error.into()),
         };
         match &planned.prepared {
-            Prepared::ListFiles { .. } | Prepared::ReadFile { .. } | Prepared::InspectPatch(_) => {
+            Prepared::Read(_) | Prepared::Patch(planner::patch::Prepared::Inspect(_)) => {
                 self.pure(&environment, planned).await
             }
-            Prepared::Exec => self.command(call, Some(&environment)).await,
-            Prepared::ImportPatch(present) => {
+            Prepared::Command(planner::command::Prepared::Exec) => {
+                self.command(call, Some(&environment)).await
+            }
+            Prepared::Patch(planner::patch::Prepared::Import(present)) => {
                 let ended = self.importing(call)?.begin(&environment, present).await?;
                 Ok(self.import_report(call, ended))
             }

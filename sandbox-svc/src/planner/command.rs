@@ -8,7 +8,7 @@ use manifest::{Action, Command, Decision, ResolvedProgram, exec_subject};
 use receipt::{EffectClass, Plan};
 
 use super::parts::Parts;
-use super::{Planner, Prepared, Stop};
+use super::{Planner, Stop};
 use crate::engine::{self, Image, ImageError};
 use crate::environment::Present;
 use crate::error::Error;
@@ -16,10 +16,27 @@ use crate::image::ImageName;
 use crate::program::{Layout, Program, Unread};
 use crate::refusal::{Reason, Refusal};
 use crate::tool::Tool;
+use crate::tool::command::Arguments;
 use crate::tree;
 
+#[derive(Debug, Clone)]
+pub(crate) enum Prepared {
+    Exec,
+}
+
 impl Planner<'_> {
-    pub(super) async fn exec(
+    pub(super) async fn command(
+        &self,
+        tool: Tool,
+        arguments: Arguments,
+    ) -> Result<(Plan, super::Prepared), Stop> {
+        let (plan, prepared) = match arguments {
+            Arguments::Exec { argv, timeout } => self.exec(tool, argv, timeout).await?,
+        };
+        Ok((plan, super::Prepared::Command(prepared)))
+    }
+
+    async fn exec(
         &self,
         tool: Tool,
         argv: Vec<String>,

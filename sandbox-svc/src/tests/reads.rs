@@ -129,7 +129,11 @@ async fn a_directory_swapped_for_a_link_while_it_is_read_shows_nothing_of_the_ho
         });
         let environment = world.sandbox().environment(run.session, run.run).unwrap();
         let path = crate::tree::RelPath::parse(b"d/passwd").unwrap();
-        let prepared = crate::planner::Prepared::ReadFile { path, start: 1, end: None };
+        let prepared = crate::planner::Prepared::Read(crate::planner::read::Prepared::ReadFile {
+            path,
+            start: 1,
+            end: None,
+        });
         let planned = crate::planner::Planned { prepared, ..planned };
         for _ in 0..5_000 {
             match crate::answer::answer(&environment, &planned) {
