@@ -25,6 +25,7 @@ use crate::session::Sessions;
 use crate::staging::{Staging, boot_id};
 use crate::store::Store;
 use crate::tree::Dir;
+use crate::undo::{Retention, UndoRecords};
 
 /// Requests hold a manifest and a grant at most.
 const REQUEST_BYTES: usize = 2 * 1024 * 1024;
@@ -48,6 +49,9 @@ pub async fn bind(config: Config, context: Context) -> Result<Bound, Error> {
     let store = Store::open(&state_dir).await?;
     let engine = connect(&config).await?;
     let staging = open_staging(config.staging, &state_dir)?;
+    let retention = Retention { age: config.keep_undo, bytes: config.max_undo_bytes };
+    let undo = UndoRecords::open(&state_dir, retention)
+        .map_err(Error::file("what imports replace cannot be kept below", &state_dir))?;
     let verifier = verifier(&config)?;
     let own = Dir::open(&state_dir)
         .and_then(|dir| dir.meta())
@@ -68,6 +72,7 @@ pub async fn bind(config: Config, context: Context) -> Result<Bound, Error> {
         engine,
         images,
         staging,
+        undo,
         ceilings: Ceilings::of(&config),
         tracker: context.tracker.clone(),
         stopping: context.shutdown.clone(),

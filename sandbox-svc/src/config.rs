@@ -83,6 +83,14 @@ pub struct Config {
     #[arg(long, value_name = "DURATION", default_value = "7d", value_parser = transport::config::duration)]
     pub keep_expired: Duration,
 
+    /// How long what an import replaced is kept, so that it can be taken back
+    #[arg(long, value_name = "DURATION", default_value = "7d", value_parser = transport::config::duration)]
+    pub keep_undo: Duration,
+
+    /// Most bytes kept for taking imports back; the oldest go first
+    #[arg(long, value_name = "BYTES", default_value = "1GiB", value_parser = bytes)]
+    pub max_undo_bytes: u64,
+
     /// The organisation's ceiling, a YAML file above every manifest. Read again when it changes; a version that
     /// cannot be used leaves the last good one in force
     #[arg(long, value_name = "FILE")]

@@ -11,6 +11,8 @@ mod stage;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
+use std::fmt;
 use std::io;
 
 use event::Digest;
@@ -18,11 +20,11 @@ use event::Digest;
 use crate::failpoint::{Failpoint, Stopped};
 use crate::patch::{Change, Entry};
 use crate::tree::rules::STAGING_PREFIX;
-use crate::tree::{Dir, RelPath};
+use crate::tree::{Blobs, Dir, RelPath};
 
-pub(crate) use apply::Left;
+pub(crate) use apply::{Left, final_states};
 use apply::{apply, clean, undo};
-pub(crate) use host::check;
+pub(crate) use host::{check, owners};
 use stage::stage;
 
 /// One import of one call.
@@ -30,8 +32,28 @@ pub(crate) struct Import<'a> {
     /// The workspace.
     pub(crate) host: &'a Dir,
     pub(crate) entries: &'a [Entry],
+    /// Whose an entry that is made anew was, where that is known.
+    pub(crate) owners: &'a Owners,
     pub(crate) staging: &'a StagingName,
     pub(crate) failpoint: &'a Failpoint,
+}
+
+/// Whose an entry of the workspace is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Owner {
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+}
+
+pub(crate) type Owners = BTreeMap<RelPath, Owner>;
+
+/// Where the bytes of new files come from.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Bytes<'a> {
+    /// A tree that has them under the same paths.
+    Copy(&'a Dir),
+    /// Kept bytes, by digest.
+    Kept(&'a Blobs),
 }
 
 /// The staging directory's name, unique to the call.
@@ -53,17 +75,58 @@ impl StagingName {
     }
 }
 
+/// How many conflicts are named one by one.
+const NAMED_CONFLICTS: usize = 50;
+
+/// One path of the workspace that is not what the patch was made for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Conflict {
+    pub(crate) path: RelPath,
+    pub(crate) what: &'static str,
+    /// Digests of what was and what is there, as far as there is anything and it was read.
+    pub(crate) expected: Option<Digest>,
+    pub(crate) actual: Option<Digest>,
+}
+
+/// At least one, in path order up to a bound, and how many there are beside.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Conflicts {
+    pub(crate) first: Conflict,
+    pub(crate) rest: Vec<Conflict>,
+    pub(crate) more: usize,
+}
+
+impl Conflicts {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Conflict> {
+        std::iter::once(&self.first).chain(&self.rest)
+    }
+
+    /// Nothing when there is none.
+    fn of(found: Vec<Conflict>) -> Option<Self> {
+        let more = found.len().saturating_sub(NAMED_CONFLICTS);
+        let mut named = found.into_iter().take(NAMED_CONFLICTS);
+        Some(Self { first: named.next()?, rest: named.collect(), more })
+    }
+}
+
+impl fmt::Display for Conflicts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, Conflict { path, what, .. }) in self.iter().enumerate() {
+            let before = if at == 0 { "" } else { "; " };
+            write!(f, "{before}{path} {what}")?;
+        }
+        if self.more > 0 {
+            write!(f, "; and {} more", self.more)?;
+        }
+        Ok(())
+    }
+}
+
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ImportError {
     /// The workspace is not what the patch was made for.
-    #[error("{path} {what}")]
-    Conflict {
-        path: RelPath,
-        what: &'static str,
-        /// Digests of what was and what is there, as far as there is anything and it was read.
-        expected: Option<Digest>,
-        actual: Option<Digest>,
-    },
+    #[error("{0}")]
+    Conflict(Conflicts),
     /// The copy is not what the patch was made from.
     #[error("{path} changed in the copy")]
     CopyChanged { path: RelPath },
@@ -127,12 +190,12 @@ pub(crate) type Journal<'a> = dyn FnMut(Phase) -> io::Result<()> + 'a;
 /// The whole import. An error before staging means that nothing was touched.
 pub(crate) fn run(
     import: &Import<'_>,
-    copy: &Dir,
+    bytes: Bytes<'_>,
     journal: &mut Journal<'_>,
 ) -> Result<Outcome, ImportError> {
     check(import)?;
     enter(import, Phase::Staging, journal)?;
-    match stage(import, copy) {
+    match stage(import, bytes) {
         Ok(()) => (),
         Err(ImportError::Stopped(stopped)) => return Err(stopped.into()),
         Err(cause) => {
@@ -250,7 +313,8 @@ fn old_name(at: usize) -> Vec<u8> {
 }
 
 fn conflict(path: &RelPath, what: &'static str) -> ImportError {
-    ImportError::Conflict { path: path.clone(), what, expected: None, actual: None }
+    let first = Conflict { path: path.clone(), what, expected: None, actual: None };
+    ImportError::Conflict(Conflicts { first, rest: Vec::new(), more: 0 })
 }
 
 fn write_error(path: &RelPath, source: impl Into<io::Error>) -> ImportError {

@@ -6,17 +6,24 @@ use std::path::Path;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
+use tokio::runtime::Handle;
+use tracing::warn;
+use transport::Chain;
 
-use crate::answer::{bytes_text, op, text};
-use crate::environment::{Environment, Present};
+use crate::answer::{bytes_text, text};
+use crate::environment::Environment;
 use crate::error::Error;
 use crate::exec::Unsettled;
-use crate::import::{self, Import, ImportError, Left, Outcome, Phase, Resumed, StagingName};
+use crate::import::{
+    self, Bytes, Import, ImportError, Left, Outcome, Owners, Phase, Resumed, StagingName,
+};
 use crate::patch::{self, Change, Entry, file_state};
 use crate::refusal::{Reason, Refusal, named};
 use crate::sandbox::Sandbox;
-use crate::store::{ExecutionRow, ImportRow, StoreError};
+use crate::session::now_ms;
+use crate::store::{ExecutionRow, ImportRow, Store, StoreError, UndoRow};
 use crate::tree::{Blobs, Dir, Inventory, Kind, Node, RelPath};
+use crate::undo::UndoRecords;
 
 /// How many paths a result names.
 const SHOWN_PATHS: usize = 500;
@@ -42,16 +49,42 @@ pub(crate) enum Imported {
     Untouched,
 }
 
+/// What is written, and where its bytes are.
+pub(crate) struct Begin {
+    pub(crate) entries: Vec<Entry>,
+    pub(crate) from: Origin,
+}
+
+pub(crate) enum Origin {
+    Copy(Arc<Environment>),
+    /// The kept bytes of an import that is taken back.
+    Undo(UndoRow),
+}
+
 impl Importing<'_> {
-    pub(crate) async fn begin(
-        &self,
-        environment: &Arc<Environment>,
-        present: &Present,
-    ) -> Result<Imported, Unsettled> {
-        let entries = present.patch.entries.clone();
-        let work = Work::Begin(environment.clone());
-        let ended = self.blocking(entries.clone(), work).await?;
-        self.judge(entries, ended)
+    pub(crate) async fn begin(&self, begin: Begin) -> Result<Imported, Unsettled> {
+        let (sandbox, row) = (self.sandbox, self.row);
+        // Room for what this one replaces.
+        let bytes = begin.entries.iter().flat_map(sizes).fold(0, u64::saturating_add);
+        if bytes <= sandbox.undo.retention.bytes {
+            sandbox.undo.sweep(&sandbox.store, bytes).await?;
+        }
+        let keep = Keep {
+            records: sandbox.undo.clone(),
+            row: UndoRow {
+                call: row.plan.call,
+                tenant: row.tenant.clone(),
+                session: row.plan.session,
+                run: row.plan.run,
+                workspace: self.workspace.to_owned(),
+                patch: patch::Patch { entries: begin.entries.clone(), ..patch::Patch::default() },
+                owners: Owners::new(),
+                bytes: 0,
+                made_ms: now_ms(),
+            },
+        };
+        let ended = self.blocking(begin.entries.clone(), Work::Begin(begin.from, keep)).await?;
+        self.judge(begin.entries, ended).await
     }
 
     /// After a kill: finishes what had begun to be applied, or takes it back. Needs no copy.
@@ -59,7 +92,7 @@ impl Importing<'_> {
         let entries = patch::decode(&journal.entries)
             .map_err(|_| Error::Store(StoreError::Malformed("list of entries")))?;
         let ended = self.blocking(entries.clone(), Work::GoOn(journal.phase)).await?;
-        self.judge(entries, ended)
+        self.judge(entries, ended).await
     }
 
     async fn blocking(
@@ -71,25 +104,44 @@ impl Importing<'_> {
         let store = self.sandbox.store.clone();
         let failpoint = self.sandbox.failpoint.clone();
         let path = self.host.to_owned();
-        let runtime = tokio::runtime::Handle::current();
+        let runtime = Handle::current();
         let task = tokio::task::spawn_blocking(move || {
             let host = open(&path)?;
             let staging = StagingName::of(call);
-            let import =
-                Import { host: &host, entries: &entries, staging: &staging, failpoint: &failpoint };
+            let nobody = Owners::new();
+            let owners = match &work {
+                Work::Begin(Origin::Undo(record), _) => &record.owners,
+                Work::Begin(Origin::Copy(_), _) | Work::GoOn(_) => &nobody,
+            };
+            let import = Import {
+                host: &host,
+                entries: &entries,
+                owners,
+                staging: &staging,
+                failpoint: &failpoint,
+            };
             let bytes = patch::encode(&entries);
             let mut journal = |phase: Phase| {
                 runtime
                     .block_on(store.enter_import(call, phase, &bytes))
                     .map_err(|error| io::Error::other(error.to_string()))
             };
-            match work {
-                Work::Begin(environment) => {
+            match &work {
+                Work::Begin(Origin::Copy(environment), keep) => {
                     let copy = open(&environment.place.copy())?;
-                    keep_bytes(&environment, &copy, &entries)?;
-                    import::run(&import, &copy, &mut journal).map(Resumed::Ended)
+                    let blobs = Blobs::open(&environment.place.blobs());
+                    let blobs = blobs.map_err(ImportError::Staging)?;
+                    keep_bytes(&blobs, &copy, &entries)?;
+                    keep.keep(&import, &blobs, &store, &runtime)?;
+                    import::run(&import, Bytes::Copy(&copy), &mut journal).map(Resumed::Ended)
                 }
-                Work::GoOn(phase) => import::resume(&import, phase, &mut journal),
+                Work::Begin(Origin::Undo(record), keep) => {
+                    let blobs = Blobs::open(&keep.records.place(record.call));
+                    let blobs = blobs.map_err(ImportError::Staging)?;
+                    keep.keep(&import, &blobs, &store, &runtime)?;
+                    import::run(&import, Bytes::Kept(&blobs), &mut journal).map(Resumed::Ended)
+                }
+                Work::GoOn(phase) => import::resume(&import, *phase, &mut journal),
             }
         });
         let ended = task.await.map_err(Error::Task)?;
@@ -102,7 +154,7 @@ impl Importing<'_> {
         }
     }
 
-    fn judge(
+    async fn judge(
         &self,
         entries: Vec<Entry>,
         ended: Result<Resumed, ImportError>,
@@ -110,7 +162,8 @@ impl Importing<'_> {
         match ended {
             Ok(Resumed::Untouched) => Ok(Imported::Untouched),
             Ok(Resumed::Ended(Outcome::Applied)) => {
-                let result = self.result(&entries)?;
+                let kept = self.sandbox.store.undo_row(self.row.plan.call).await?;
+                let result = self.result(&entries, kept.as_ref())?;
                 Ok(Imported::Done { entries, result })
             }
             Ok(Resumed::Ended(Outcome::Undone { cause, left })) if left.paths.is_empty() => {
@@ -135,15 +188,25 @@ impl Importing<'_> {
         }
     }
 
-    fn result(&self, entries: &[Entry]) -> Result<Vec<u8>, Error> {
+    fn result(&self, entries: &[Entry], kept: Option<&UndoRow>) -> Result<Vec<u8>, Error> {
         let patch = patch::Patch { entries: entries.to_vec(), ..patch::Patch::default() };
+        let states = import::final_states(entries);
         let mut value = json!({
+            "schemaVersion": 1,
+            "kind": "environment-patch-import",
             "status": "applied",
             "patch": patch.digest().to_string(),
             "workspace": self.workspace,
             "totals": { "entries": entries.len(), "bytes": patch.written_bytes() },
-            "paths": entries.iter().take(SHOWN_PATHS).map(final_state).collect::<Vec<_>>(),
+            // What was seen on the host when all was in place.
+            "paths": states.iter().take(SHOWN_PATHS).map(final_state).collect::<Vec<_>>(),
+            "pathsTotal": states.len(),
+            "undo": { "kept": kept.is_some() },
         });
+        if let Some(kept) = kept {
+            let until = self.sandbox.undo.until_ms(kept.made_ms);
+            value["undo"]["until"] = until.into();
+        }
         // Whoever reads "applied" must not take it for everything.
         if let Some(receipt::NotCarried { total, entries }) = self.not_carried {
             let stays = |entry: &receipt::NotCarriedEntry| {
@@ -160,8 +223,42 @@ impl Importing<'_> {
 }
 
 enum Work {
-    Begin(Arc<Environment>),
+    Begin(Origin, Keep),
     GoOn(Phase),
+}
+
+/// Where it is noted what the import replaces and writes.
+struct Keep {
+    records: UndoRecords,
+    row: UndoRow,
+}
+
+impl Keep {
+    /// An import is not held up by what cannot be kept; its result says whether it was.
+    fn keep(
+        &self,
+        import: &Import<'_>,
+        from: &Blobs,
+        store: &Store,
+        runtime: &Handle,
+    ) -> Result<(), ImportError> {
+        let call = self.row.call;
+        let bytes = match self.records.fill(call, import.entries, from) {
+            Ok(bytes) => bytes,
+            Err(not_kept) => {
+                warn!(%call, error = %Chain(&not_kept), "an import cannot be taken back later");
+                return Ok(());
+            }
+        };
+        let row = UndoRow { owners: import::owners(import), bytes, ..self.row.clone() };
+        let noted = runtime.block_on(store.note_undo(&row));
+        noted.map_err(|error| ImportError::Journal(io::Error::other(error.to_string())))
+    }
+}
+
+fn sizes(entry: &Entry) -> impl Iterator<Item = u64> {
+    let sides = [entry.change.before(), entry.change.after()];
+    sides.into_iter().flatten().map(Node::size)
 }
 
 fn open(path: &Path) -> Result<Dir, ImportError> {
@@ -170,7 +267,7 @@ fn open(path: &Path) -> Result<Dir, ImportError> {
 
 fn refusal(error: &ImportError) -> Refusal {
     let reason = match error {
-        ImportError::Conflict { .. } => Reason::HostChanged,
+        ImportError::Conflict(_) => Reason::HostChanged,
         ImportError::CopyChanged { .. } => Reason::PlanStale,
         ImportError::Write { .. }
         | ImportError::Staging(_)
@@ -181,15 +278,27 @@ fn refusal(error: &ImportError) -> Refusal {
     Refusal::new(reason, error)
 }
 
-fn final_state(entry: &Entry) -> Value {
-    let mut value = json!({ "path": text(&entry.path), "op": op(entry) });
-    if let Some(node) = entry.change.after() {
+fn final_state((path, node): (&&RelPath, &Option<&Node>)) -> Value {
+    let mut value = json!({ "path": text(path), "kind": kind(*node) });
+    if let Some(node) = node {
         let receipt::FileState { mode, sha256, size } = file_state(node);
         value["mode"] = mode.into();
         value["sha256"] = sha256.to_string().into();
         value["size"] = size.into();
+        if let Node::Link { target } = node {
+            value["target"] = bytes_text(target);
+        }
     }
     value
+}
+
+fn kind(node: Option<&Node>) -> &'static str {
+    match node {
+        None => "absent",
+        Some(Node::File { .. }) => "file",
+        Some(Node::Directory { .. }) => "directory",
+        Some(Node::Link { .. }) => "link",
+    }
 }
 
 /// The base as the workspace is now, for the paths of the patch.
@@ -209,8 +318,7 @@ pub(crate) fn advanced(base: &Inventory, entries: &[Entry]) -> Inventory {
 }
 
 /// The new base needs its bytes before anything depends on them.
-fn keep_bytes(environment: &Environment, copy: &Dir, entries: &[Entry]) -> Result<(), ImportError> {
-    let blobs = Blobs::open(&environment.place.blobs()).map_err(ImportError::Staging)?;
+fn keep_bytes(blobs: &Blobs, copy: &Dir, entries: &[Entry]) -> Result<(), ImportError> {
     for entry in entries {
         let Some(Node::File { digest, .. }) = entry.change.after() else { continue };
         let changed = || ImportError::CopyChanged { path: entry.path.clone() };

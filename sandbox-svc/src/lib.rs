@@ -37,6 +37,7 @@ mod store;
 mod tests;
 mod tool;
 mod tree;
+mod undo;
 mod why;
 
 pub use api::CALLERS;

@@ -2,6 +2,7 @@
 //! digest. It decides what may go back to the host, never whether.
 
 mod diff;
+mod select;
 pub(crate) mod unified;
 
 use std::collections::BTreeMap;

@@ -16,7 +16,7 @@ use crate::calls::answer_of;
 use crate::environment::Environment;
 use crate::error::Error;
 use crate::exec::{Run, Unsettled};
-use crate::import_call::{Imported, Importing, advanced};
+use crate::import_call::{Begin, Imported, Importing, Origin, advanced};
 use crate::ledger;
 use crate::live::Live;
 use crate::planner::{self, Planned, Prepared, Stop};
@@ -143,7 +143,9 @@ impl Sandbox {
                 self.command(call, Some(&environment)).await
             }
             Prepared::Patch(planner::patch::Prepared::Import(present)) => {
-                let ended = self.importing(call)?.begin(&environment, present).await?;
+                let entries = present.patch.entries.clone();
+                let begin = Begin { entries, from: Origin::Copy(environment) };
+                let ended = self.importing(call)?.begin(begin).await?;
                 Ok(self.import_report(call, ended))
             }
         }
@@ -164,7 +166,7 @@ impl Sandbox {
             Imported::Done { entries, result } => {
                 let environment = self.environment(call.row.plan.session, call.row.plan.run);
                 let base = environment.map(|open| advanced(&open.base(), &entries));
-                Report { base, ..done(result) }
+                Report { base, applied: true, ..done(result) }
             }
             Imported::Refused(refusal) => not_done(refusal),
             Imported::Untouched => not_done(Reason::ImportFailed.into()),
@@ -214,7 +216,7 @@ impl Sandbox {
         report: Report,
     ) -> Result<wire::Finished, Unsettled> {
         let Call { session, row, live, .. } = call;
-        let Report { mut finished, status, stopped, base } = report;
+        let Report { mut finished, status, stopped, base, applied } = report;
         let (tenant, rev) = (&row.tenant, session.policy_rev());
         let mut records: Vec<Record> = Vec::new();
         if let Some(data) = stopped {
@@ -246,7 +248,7 @@ impl Sandbox {
             records: &records,
             output: &output,
             base: base.as_ref().map(|base| (row.plan.run, base)),
-            forget_import: true,
+            applied,
         };
         self.failpoint.hit("call-closing")?;
         self.store.finish(&closing).await?;

@@ -69,6 +69,7 @@ impl Sandbox {
         if let Some(engine) = &self.engine {
             self.remove_stray_containers(engine).await?;
         }
+        self.undo.sweep(&self.store, 0).await?;
         self.sweep_environments(now_secs()).await
     }
 

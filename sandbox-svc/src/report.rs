@@ -20,6 +20,8 @@ pub(crate) struct Report {
     pub(crate) stopped: Option<event::Data>,
     /// The base after an import.
     pub(crate) base: Option<Inventory>,
+    /// An import was applied.
+    pub(crate) applied: bool,
 }
 
 /// `started` says whether the ledger was told of a container.
@@ -73,7 +75,7 @@ pub(crate) fn command_report(run: &Run<'_>, ended: &Ended, started: bool) -> Res
         stopped_data: Vec::new(),
         duration_ms: ended.duration_ms,
     };
-    Ok(Report { finished, status, stopped, base: None })
+    Ok(Report { finished, status, stopped, base: None, applied: false })
 }
 
 /// What the model is told of a command.
@@ -101,24 +103,42 @@ fn command_result(ended: &Ended, outcome: &Outcome, code: Option<i32>) -> Result
 pub(crate) fn done(result_json: Vec<u8>) -> Report {
     let end = End::Done(common::Empty {});
     let finished = wire::Finished { result_json, ..finished(end) };
-    Report { finished, status: event::CallStatus::Completed, stopped: None, base: None }
+    Report {
+        finished,
+        status: event::CallStatus::Completed,
+        stopped: None,
+        base: None,
+        applied: false,
+    }
 }
 
 pub(crate) fn not_done(refusal: Refusal) -> Report {
     let finished = refused(refusal);
-    Report { finished, status: event::CallStatus::Failed, stopped: None, base: None }
+    Report {
+        finished,
+        status: event::CallStatus::Failed,
+        stopped: None,
+        base: None,
+        applied: false,
+    }
 }
 
 pub(crate) fn canceled() -> Report {
     // Canonical as it stands.
     let result_json = br#"{"status":"canceled"}"#.to_vec();
     let finished = wire::Finished { result_json, ..finished(End::Canceled(common::Empty {})) };
-    Report { finished, status: event::CallStatus::Canceled, stopped: None, base: None }
+    Report {
+        finished,
+        status: event::CallStatus::Canceled,
+        stopped: None,
+        base: None,
+        applied: false,
+    }
 }
 
 pub(crate) fn lost(may_have_run: bool) -> Report {
     let finished = finished(End::Lost(common::Lost { may_have_run }));
-    Report { finished, status: event::CallStatus::Lost, stopped: None, base: None }
+    Report { finished, status: event::CallStatus::Lost, stopped: None, base: None, applied: false }
 }
 
 fn finished(end: End) -> wire::Finished {

@@ -27,6 +27,7 @@ use crate::store::{
     Begun, EnvironmentRow, EnvironmentState, NewEnvironment, Store, Taken, Waiting,
 };
 use crate::tree::{Dir, NotCarried};
+use crate::undo::UndoRecords;
 
 pub(crate) struct Sandbox {
     pub(crate) store: Store,
@@ -35,6 +36,7 @@ pub(crate) struct Sandbox {
     pub(crate) engine: Option<Docker>,
     pub(crate) images: Images,
     pub(crate) staging: Staging,
+    pub(crate) undo: UndoRecords,
     pub(crate) ceilings: Ceilings,
     pub(crate) tracker: TaskTracker,
     /// Cancelled when the process is asked to stop.
@@ -65,6 +67,7 @@ pub(crate) struct Parts {
     pub(crate) engine: Option<Docker>,
     pub(crate) images: Images,
     pub(crate) staging: Staging,
+    pub(crate) undo: UndoRecords,
     pub(crate) ceilings: Ceilings,
     pub(crate) tracker: TaskTracker,
     pub(crate) stopping: CancellationToken,
@@ -91,6 +94,7 @@ impl Sandbox {
             engine,
             images,
             staging,
+            undo,
             ceilings,
             tracker,
             stopping,
@@ -108,6 +112,7 @@ impl Sandbox {
             engine,
             images,
             staging,
+            undo,
             ceilings,
             tracker,
             stopping,

@@ -6,6 +6,7 @@ mod execution;
 mod outbox;
 mod receipt;
 mod session;
+mod undo;
 
 use std::path::Path;
 use std::time::Duration;
@@ -22,6 +23,7 @@ pub(crate) use execution::{
 };
 pub(crate) use outbox::{Outgoing, Record, Waiting};
 pub(crate) use session::{Fenced, NewSession, SessionRow};
+pub(crate) use undo::{UndoRow, UndoSize};
 
 const FILE: &str = "sandbox.sqlite";
 const BUSY: Duration = Duration::from_secs(10);

@@ -25,7 +25,30 @@ pub(crate) fn apply(import: &Import<'_>) -> Result<(), ImportError> {
         }
         import.failpoint.hit("import-step-applied")?;
     }
+    verify(import)?;
     sync(import, &staging)
+}
+
+/// Every path as it is on disk now that all are in place: what is told of the host is what was seen there.
+fn verify(import: &Import<'_>) -> Result<(), ImportError> {
+    for (path, after) in final_states(import.entries) {
+        let there = match (find(import.host, path), after) {
+            (Ok(None), None) => true,
+            (Ok(Some(place)), None) => place.look(path)?.is_none(),
+            (Ok(Some(place)), Some(node)) => place.holds(path, node)?,
+            (Ok(None), Some(_)) | (Err(_), _) => false,
+        };
+        if !there {
+            return Err(conflict(path, "changed on the host"));
+        }
+    }
+    Ok(())
+}
+
+/// Each path of the entries once, with what is to be there afterwards.
+pub(crate) fn final_states(entries: &[Entry]) -> BTreeMap<&RelPath, Option<&Node>> {
+    // A path that is deleted and made anew has its state in the create, which comes later.
+    entries.iter().map(|entry| (&entry.path, entry.change.after())).collect()
 }
 
 /// What is not as it was before, though it was to be taken back.
@@ -64,6 +87,7 @@ pub(crate) fn undo(import: &Import<'_>) -> Result<Left, ImportError> {
         import.failpoint.hit("import-step-undone")?;
     }
     sync(import, &staging)?;
+    import.failpoint.hit("import-undone-synced")?;
     left.sort();
     left.dedup();
     Ok(Left { paths: left, kept: true })
@@ -92,19 +116,24 @@ fn changed(import: &Import<'_>) -> Vec<RelPath> {
 /// Removes the staging directory with what is left in it.
 pub(crate) fn clean(import: &Import<'_>) -> Result<(), ImportError> {
     let Some(staging) = staging(import)? else { return Ok(()) };
-    let remove = || -> io::Result<()> {
-        for name in staging.names(usize::MAX).map_err(|_| unreadable())?.unwrap_or_default() {
-            let seen = staging.look(&name).map_err(|_| unreadable())?;
-            let flags = match seen.map(|meta| meta.kind) {
-                Some(Kind::Directory) => AtFlags::REMOVEDIR,
-                Some(Kind::File | Kind::Link | Kind::Special) | None => AtFlags::empty(),
-            };
-            rustix::fs::unlinkat(&staging, &name, flags)?;
-        }
-        rustix::fs::unlinkat(import.host, import.staging.as_bytes(), AtFlags::REMOVEDIR)?;
-        Ok(rustix::fs::fsync(import.host)?)
+    let names = staging.names(usize::MAX).map_err(|_| ImportError::Staging(unreadable()))?;
+    for name in names.unwrap_or_default() {
+        remove(&staging, &name).map_err(ImportError::Staging)?;
+        import.failpoint.hit("import-entry-cleaned")?;
+    }
+    let gone = rustix::fs::unlinkat(import.host, import.staging.as_bytes(), AtFlags::REMOVEDIR);
+    gone.map_err(|error| ImportError::Staging(error.into()))?;
+    import.failpoint.hit("import-staging-removed")?;
+    rustix::fs::fsync(import.host).map_err(|error| ImportError::Staging(error.into()))
+}
+
+fn remove(staging: &Dir, name: &[u8]) -> io::Result<()> {
+    let seen = staging.look(name).map_err(|_| unreadable())?;
+    let flags = match seen.map(|meta| meta.kind) {
+        Some(Kind::Directory) => AtFlags::REMOVEDIR,
+        Some(Kind::File | Kind::Link | Kind::Special) | None => AtFlags::empty(),
     };
-    remove().map_err(ImportError::Staging)
+    Ok(rustix::fs::unlinkat(staging, name, flags)?)
 }
 
 fn unreadable() -> io::Error {
@@ -318,7 +347,7 @@ fn is_swapped(staging: &Dir, at: usize, entry: &Entry) -> bool {
 fn settled(done: Result<(), ImportError>) -> Result<bool, ImportError> {
     match done {
         Ok(()) => Ok(true),
-        Err(ImportError::Conflict { .. }) => Ok(false),
+        Err(ImportError::Conflict(_)) => Ok(false),
         Err(error) => Err(error),
     }
 }
@@ -369,6 +398,7 @@ fn sync(import: &Import<'_>, staging: &Dir) -> Result<(), ImportError> {
         // A directory that is gone has nothing to be made durable; its own directory has.
         if let Ok(directory) = import.host.descend(&parent) {
             rustix::fs::fsync(&directory).map_err(|error| write_error(&parent, error))?;
+            import.failpoint.hit("import-directory-synced")?;
         }
     }
     rustix::fs::fsync(staging).map_err(|error| ImportError::Staging(error.into()))

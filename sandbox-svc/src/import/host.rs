@@ -5,58 +5,103 @@ use std::io::Read as _;
 
 use event::Digest;
 
-use crate::import::{Import, ImportError, conflict};
-use crate::patch::Change;
+use crate::import::{Conflict, Conflicts, Import, ImportError, Owner, Owners, conflict};
+use crate::patch::{Change, Entry};
 use crate::tree::blobs::Hasher;
 use crate::tree::{Dir, Kind, Meta, Node, Reason, RelPath};
 
 const CHUNK: usize = 64 * 1024;
 
-/// Whether the workspace is what the patch was made for.
+/// Whether the workspace is what the patch was made for. Everything that is not is named.
 pub(crate) fn check(import: &Import<'_>) -> Result<(), ImportError> {
-    let mut deleted = BTreeSet::new();
-    let mut made = BTreeSet::new();
-    for entry in import.entries {
-        match &entry.change {
-            Change::Delete { .. } => {
-                deleted.insert(&entry.path);
-            }
-            Change::Create { after } if after.is_directory() => {
-                made.insert(&entry.path);
-            }
-            Change::Create { .. } | Change::Update { .. } => (),
-        }
+    let paths = |wanted: fn(&Change) -> bool| -> BTreeSet<&RelPath> {
+        let wanted = import.entries.iter().filter(|entry| wanted(&entry.change));
+        wanted.map(|entry| &entry.path).collect()
+    };
+    let expected = Expected {
+        host: import.host,
+        deleted: paths(|change| matches!(change, Change::Delete { .. })),
+        made: paths(|change| matches!(change, Change::Create { after } if after.is_directory())),
+    };
+    let mut found: Vec<_> =
+        import.entries.iter().flat_map(|entry| expected.conflicts(entry)).collect();
+    found.sort_by(|one, other| one.path.cmp(&other.path));
+    // What is in the way of one entry may be in the way of another.
+    found.dedup_by(|one, other| one.path == other.path);
+    match Conflicts::of(found) {
+        None => Ok(()),
+        Some(conflicts) => Err(ImportError::Conflict(conflicts)),
     }
-    for entry in import.entries {
+}
+
+/// What the patch itself makes of the workspace.
+struct Expected<'a> {
+    host: &'a Dir,
+    deleted: BTreeSet<&'a RelPath>,
+    made: BTreeSet<&'a RelPath>,
+}
+
+impl Expected<'_> {
+    fn conflicts(&self, entry: &Entry) -> Vec<Conflict> {
         let path = &entry.path;
-        let place = find(import.host, path).map_err(|_| conflict(path, "cannot be reached"))?;
+        let Ok(place) = find(self.host, path) else { return vec![plain(path, UNREACHABLE)] };
         match (&entry.change, place) {
             (Change::Create { .. }, None) => {
                 let parent = path.parent().unwrap_or_default();
-                if !made.contains(&parent) {
-                    return Err(conflict(path, "has no directory to be in"));
-                }
+                if self.made.contains(&parent) { Vec::new() } else { vec![plain(path, NO_PLACE)] }
             }
-            (Change::Create { .. }, Some(place)) => {
-                if place.look(path)?.is_some() && !deleted.contains(path) {
-                    return Err(differs(path, "exists", None, place.digest()));
-                }
-            }
+            (Change::Create { .. }, Some(place)) => match place.dir.look(place.name) {
+                Ok(None) => Vec::new(),
+                Ok(Some(_)) if self.deleted.contains(path) => Vec::new(),
+                Ok(Some(_)) if !place.is_spelled_so() => vec![plain(path, SPELLED_OTHERWISE)],
+                Ok(Some(_)) => vec![differs(path, "exists", None, place.digest())],
+                Err(_) => vec![plain(path, "cannot be looked at")],
+            },
             (Change::Update { before, .. } | Change::Delete { before }, Some(place)) => {
-                if !place.holds(path, before)? {
-                    let (expected, actual) = (Some(before.digest()), place.digest());
-                    return Err(differs(path, "changed on the host", expected, actual));
-                }
-                if matches!(entry.change, Change::Delete { .. }) && before.is_directory() {
-                    only_deleted(import.host, path, &deleted)?;
+                match holds(&place.dir, place.name, before) {
+                    Ok(true) if matches!(entry.change, Change::Delete { .. }) => {
+                        self.stay_behind(entry, before)
+                    }
+                    Ok(true) => Vec::new(),
+                    Ok(false) if matches!(place.dir.look(place.name), Ok(None)) => {
+                        vec![differs(path, "is gone", Some(before.digest()), None)]
+                    }
+                    Ok(false) => {
+                        let (expected, actual) = (Some(before.digest()), place.digest());
+                        vec![differs(path, "changed on the host", expected, actual)]
+                    }
+                    Err(_) => vec![plain(path, "cannot be read")],
                 }
             }
             (Change::Update { before, .. } | Change::Delete { before }, None) => {
-                return Err(differs(path, "is gone", Some(before.digest()), None));
+                vec![differs(path, "is gone", Some(before.digest()), None)]
             }
         }
     }
-    Ok(())
+
+    /// A directory that goes may hold nothing that stays.
+    fn stay_behind(&self, entry: &Entry, before: &Node) -> Vec<Conflict> {
+        if !before.is_directory() {
+            return Vec::new();
+        }
+        let directory = &entry.path;
+        let names = self.host.descend(directory).and_then(|dir| dir.names(usize::MAX));
+        let Ok(names) = names else { return vec![plain(directory, "cannot be read")] };
+        let paths = names.unwrap_or_default().into_iter().map(|name| directory.join(&name));
+        paths
+            .filter(|path| !self.deleted.contains(path))
+            .map(|path| plain(&path, "is in a directory that the patch deletes"))
+            .collect()
+    }
+}
+
+const UNREACHABLE: &str = "cannot be reached";
+const NO_PLACE: &str = "has no directory to be in";
+const SPELLED_OTHERWISE: &str =
+    "is another spelling of a name that is there, and the host takes both for one";
+
+fn plain(path: &RelPath, what: &'static str) -> Conflict {
+    differs(path, what, None, None)
 }
 
 fn differs(
@@ -64,26 +109,19 @@ fn differs(
     what: &'static str,
     expected: Option<Digest>,
     actual: Option<Digest>,
-) -> ImportError {
-    ImportError::Conflict { path: path.clone(), what, expected, actual }
+) -> Conflict {
+    Conflict { path: path.clone(), what, expected, actual }
 }
 
-/// A directory that goes may hold nothing that stays.
-fn only_deleted(
-    host: &Dir,
-    directory: &RelPath,
-    deleted: &BTreeSet<&RelPath>,
-) -> Result<(), ImportError> {
-    let unreadable = |_| conflict(directory, "cannot be read");
-    let names =
-        host.descend(directory).and_then(|dir| dir.names(usize::MAX)).map_err(unreadable)?;
-    for name in names.unwrap_or_default() {
-        let path = directory.join(&name);
-        if !deleted.contains(&path) {
-            return Err(conflict(&path, "is in a directory that the patch deletes"));
-        }
-    }
-    Ok(())
+/// Whose the entries are that the patch replaces or removes, as far as they are there.
+pub(crate) fn owners(import: &Import<'_>) -> Owners {
+    let replaced = import.entries.iter().filter(|entry| entry.change.before().is_some());
+    let owner = |entry: &Entry| {
+        let place = find(import.host, &entry.path).ok()??;
+        let meta = place.dir.look(place.name).ok()??;
+        Some((entry.path.clone(), Owner { uid: meta.uid, gid: meta.gid }))
+    };
+    replaced.filter_map(owner).collect()
 }
 
 /// A directory of the workspace and a name in it, which may be free.
@@ -111,6 +149,13 @@ pub(super) fn find<'a>(root: &Dir, path: &'a RelPath) -> Result<Option<Place<'a>
 impl Place<'_> {
     pub(super) fn look(&self, path: &RelPath) -> Result<Option<Meta>, ImportError> {
         self.dir.look(self.name).map_err(|_| conflict(path, "cannot be looked at"))
+    }
+
+    /// Whether the directory lists the name in this spelling; a host that folds names finds others as well.
+    fn is_spelled_so(&self) -> bool {
+        let names = self.dir.names(usize::MAX).ok().flatten();
+        // What cannot be told apart is no other spelling.
+        names.is_none_or(|names| names.iter().any(|name| name == self.name))
     }
 
     /// Of what is there now, for the record; nothing where it cannot be read.

@@ -7,15 +7,15 @@ use std::io::{self, Read as _, Write as _};
 use rustix::fs::{AtFlags, Gid, Mode, Uid};
 
 use crate::import::host::find;
-use crate::import::{Import, ImportError, conflict, new_name, write_error};
+use crate::import::{Bytes, Import, ImportError, Owner, conflict, new_name, write_error};
 use crate::patch::{Change, Entry};
 use crate::tree::blobs::Hasher;
 use crate::tree::{Dir, Kind, Node, RelPath};
 
 const CHUNK: usize = 64 * 1024;
 
-/// The bytes come from `copy`, and must be those that were reviewed.
-pub(crate) fn stage(import: &Import<'_>, copy: &Dir) -> Result<(), ImportError> {
+/// The bytes must be those that were reviewed.
+pub(crate) fn stage(import: &Import<'_>, bytes: Bytes<'_>) -> Result<(), ImportError> {
     let staging =
         import.host.create_directory(import.staging.as_bytes()).map_err(ImportError::Staging)?;
     import.failpoint.hit("import-staging-made")?;
@@ -38,7 +38,8 @@ pub(crate) fn stage(import: &Import<'_>, copy: &Dir) -> Result<(), ImportError> 
             Node::File { mode, .. } => {
                 let mut file =
                     staging.create_file(&name).map_err(|error| write_error(&entry.path, error))?;
-                fill(&mut file, copy, &entry.path, after)?;
+                fill(&mut file, bytes, &entry.path, after)?;
+                import.failpoint.hit("import-file-written")?;
                 own(&file, owner)
                     .and_then(|()| Ok(rustix::fs::fchmod(&file, Mode::from_raw_mode(*mode))?))
                     .and_then(|()| file.sync_all())
@@ -52,13 +53,8 @@ pub(crate) fn stage(import: &Import<'_>, copy: &Dir) -> Result<(), ImportError> 
         .map_err(|error| ImportError::Staging(error.into()))
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct Owner {
-    uid: u32,
-    gid: u32,
-}
-
-/// An update keeps its owner; what is new belongs to whom its nearest directory belongs.
+/// An update keeps its owner; what is new belongs to whom it belonged, if that is known, or to whom its nearest
+/// directory belongs.
 fn owner(import: &Import<'_>, entry: &Entry) -> Result<Owner, ImportError> {
     let unreachable = |_| conflict(&entry.path, "cannot be reached");
     if matches!(entry.change, Change::Update { .. }) {
@@ -66,6 +62,9 @@ fn owner(import: &Import<'_>, entry: &Entry) -> Result<Owner, ImportError> {
         let meta = place.and_then(|place| place.look(&entry.path).transpose()).transpose()?;
         let meta = meta.ok_or_else(|| conflict(&entry.path, "is gone"))?;
         return Ok(Owner { uid: meta.uid, gid: meta.gid });
+    }
+    if let Some(owner) = import.owners.get(&entry.path) {
+        return Ok(*owner);
     }
     let mut here = entry.path.parent();
     while let Some(directory) = here.filter(|directory| !directory.is_root()) {
@@ -102,14 +101,26 @@ fn link(staging: &Dir, name: &[u8], target: &[u8], owner: Owner) -> io::Result<(
     Ok(())
 }
 
-fn fill(file: &mut File, copy: &Dir, path: &RelPath, after: &Node) -> Result<(), ImportError> {
-    let changed = || ImportError::CopyChanged { path: path.clone() };
-    let place = find(copy, path).ok().flatten().ok_or_else(changed)?;
-    let meta = place.dir.look(place.name).ok().flatten().ok_or_else(changed)?;
-    if meta.kind != Kind::File || meta.size != after.size() {
-        return Err(changed());
+fn source(bytes: Bytes<'_>, path: &RelPath, after: &Node) -> Option<File> {
+    match bytes {
+        Bytes::Kept(blobs) => blobs.open_bytes(after.digest(), after.size()).ok(),
+        Bytes::Copy(copy) => {
+            let place = find(copy, path).ok()??;
+            let meta = place.dir.look(place.name).ok()??;
+            let same = meta.kind == Kind::File && meta.size == after.size();
+            if same { place.dir.open_file(place.name, &meta).ok() } else { None }
+        }
     }
-    let mut source = place.dir.open_file(place.name, &meta).map_err(|_| changed())?;
+}
+
+fn fill(
+    file: &mut File,
+    bytes: Bytes<'_>,
+    path: &RelPath,
+    after: &Node,
+) -> Result<(), ImportError> {
+    let changed = || ImportError::CopyChanged { path: path.clone() };
+    let mut source = source(bytes, path, after).ok_or_else(changed)?;
     let mut hasher = Hasher::default();
     let mut chunk = vec![0; CHUNK];
     let mut left = after.size();

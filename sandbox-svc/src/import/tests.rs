@@ -1,19 +1,21 @@
 //! Random trees, random patches, and a stop at every place where a kill could be.
 
 use std::fs;
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::Path;
 
 use proptest::prelude::*;
 
 use super::{
-    Import, ImportError, Left, Outcome, Phase, Resumed, StagingName, apply, resume, run, stage,
-    undo,
+    Bytes, Import, ImportError, Left, Outcome, Owners, Phase, Resumed, StagingName, apply, owners,
+    resume, run, stage, undo,
 };
 use crate::failpoint::Failpoint;
+use crate::import_call::advanced;
 use crate::patch::{Before, Patch, diff};
 use crate::tree::scan::{Bounds, Found, scan};
-use crate::tree::{Dir, Inventory, RelPath, Rules};
+use crate::tree::{Blobs, Dir, Inventory, Node, RelPath, Rules};
 
 #[derive(Debug, Clone)]
 enum Sketch {
@@ -107,6 +109,23 @@ impl Scene {
         self.dir.path().join("host").join(name)
     }
 
+    /// The bytes of every file on either side, by digest.
+    fn kept(&self) -> Blobs {
+        let place = self.dir.path().join("kept");
+        fs::create_dir(&place).unwrap();
+        let blobs = Blobs::open(&place).unwrap();
+        for (tree, inventory) in [("host", &self.before), ("copy", &self.after)] {
+            for (path, node) in inventory.iter() {
+                if let Node::File { .. } = node {
+                    let name = std::ffi::OsStr::from_bytes(path.as_bytes());
+                    let file = fs::File::open(self.dir.path().join(tree).join(name)).unwrap();
+                    blobs.put_file(file).unwrap();
+                }
+            }
+        }
+        blobs
+    }
+
     fn now(&self) -> Inventory {
         inventory(&self.dir.path().join("host"))
     }
@@ -126,7 +145,8 @@ fn import<'a>(
     staging: &'a StagingName,
     failpoint: &'a Failpoint,
 ) -> Import<'a> {
-    Import { host, entries: &patch.entries, staging, failpoint }
+    static NOBODY: Owners = Owners::new();
+    Import { host, entries: &patch.entries, owners: &NOBODY, staging, failpoint }
 }
 
 fn file(text: &str) -> Sketch {
@@ -141,10 +161,68 @@ proptest! {
         let scene = Scene::new(&before, &after);
         let (host, staging, off) = (scene.host(), staging(), Failpoint::off());
         let import = import(&host, &scene.patch, &staging, &off);
-        let outcome = run(&import, &scene.copy(), &mut |_| Ok(())).unwrap();
+        let outcome = run(&import, Bytes::Copy(&scene.copy()), &mut |_| Ok(())).unwrap();
         prop_assert!(matches!(outcome, Outcome::Applied), "{outcome:?}");
         prop_assert_eq!(scene.now(), scene.after.clone());
         prop_assert!(scene.staging_is_gone());
+    }
+
+    #[test]
+    fn an_import_that_is_taken_back_leaves_the_workspace_as_it_was(
+        before in sketch(),
+        after in sketch(),
+    ) {
+        let scene = Scene::new(&before, &after);
+        let kept = scene.kept();
+        let (host, staging, off) = (scene.host(), staging(), Failpoint::off());
+        let there = import(&host, &scene.patch, &staging, &off);
+        let owners = owners(&there);
+        let outcome = run(&there, Bytes::Copy(&scene.copy()), &mut |_| Ok(())).unwrap();
+        prop_assert!(matches!(outcome, Outcome::Applied), "{outcome:?}");
+
+        let reversed = scene.patch.reversed();
+        let back = Import { owners: &owners, ..import(&host, &reversed, &staging, &off) };
+        let outcome = run(&back, Bytes::Kept(&kept), &mut |_| Ok(())).unwrap();
+        prop_assert!(matches!(outcome, Outcome::Applied), "{outcome:?}");
+        prop_assert_eq!(scene.now(), scene.before.clone());
+        prop_assert!(scene.staging_is_gone());
+    }
+
+    #[test]
+    fn parts_of_a_patch_compose_to_the_whole(
+        before in sketch(),
+        after in sketch(),
+        picks in prop::collection::vec(any::<prop::sample::Index>(), 1..5),
+    ) {
+        let scene = Scene::new(&before, &after);
+        let (host, staging, off) = (scene.host(), staging(), Failpoint::off());
+        let mut base = scene.before.clone();
+        for pick in picks {
+            let rest = diff(&base, &Before::new(), &look(&scene.dir.path().join("copy")));
+            let Some(named) = rest.paths().get(pick.index(rest.paths().len().max(1))).copied()
+            else { break };
+            let part = rest.select(&[named.clone()].into()).unwrap();
+            prop_assert!(part.entries.iter().all(|entry| rest.entries.contains(entry)));
+            let there = import(&host, &part, &staging, &off);
+            let outcome = run(&there, Bytes::Copy(&scene.copy()), &mut |_| Ok(())).unwrap();
+            prop_assert!(matches!(outcome, Outcome::Applied), "{outcome:?}");
+            base = advanced(&base, &part.entries);
+            prop_assert_eq!(scene.now(), base.clone());
+            // What is left is exactly what was not chosen.
+            let left = diff(&base, &Before::new(), &look(&scene.dir.path().join("copy")));
+            let others: Vec<_> = rest
+                .entries
+                .iter()
+                .filter(|entry| !part.entries.contains(entry))
+                .cloned()
+                .collect();
+            prop_assert_eq!(left.entries, others);
+        }
+        let rest = diff(&base, &Before::new(), &look(&scene.dir.path().join("copy")));
+        let there = import(&host, &rest, &staging, &off);
+        let outcome = run(&there, Bytes::Copy(&scene.copy()), &mut |_| Ok(())).unwrap();
+        prop_assert!(matches!(outcome, Outcome::Applied), "{outcome:?}");
+        prop_assert_eq!(scene.now(), scene.after.clone());
     }
 
     #[test]
@@ -182,11 +260,18 @@ fn busy() -> Scene {
 }
 
 /// Goes on after a kill, as the service does at its start.
-fn recover(scene: &Scene, phase: Option<Phase>, failpoint: &Failpoint) -> Result<(), ImportError> {
-    let Some(phase) = phase else { return Ok(()) };
+fn recover(
+    scene: &Scene,
+    phase: &mut Option<Phase>,
+    failpoint: &Failpoint,
+) -> Result<(), ImportError> {
+    let Some(entered) = *phase else { return Ok(()) };
     let (host, staging) = (scene.host(), staging());
     let import = import(&host, &scene.patch, &staging, failpoint);
-    let resumed = resume(&import, phase, &mut |_| Ok(()))?;
+    let resumed = resume(&import, entered, &mut |entered| {
+        *phase = Some(entered);
+        Ok(())
+    })?;
     let expected = match resumed {
         Resumed::Untouched => &scene.before,
         Resumed::Ended(Outcome::Applied) => &scene.after,
@@ -205,13 +290,13 @@ fn a_kill_at_any_place_leaves_all_or_nothing() {
         let (host, staging, stop) = (scene.host(), staging(), Failpoint::stop_at(kills));
         let import = import(&host, &scene.patch, &staging, &stop);
         let mut phase = None;
-        let ended = run(&import, &scene.copy(), &mut |entered| {
+        let ended = run(&import, Bytes::Copy(&scene.copy()), &mut |entered| {
             phase = Some(entered);
             Ok(())
         });
         match ended {
             Ok(Outcome::Applied) => break,
-            Err(ImportError::Stopped(_)) => recover(&scene, phase, &Failpoint::off()).unwrap(),
+            Err(ImportError::Stopped(_)) => recover(&scene, &mut phase, &Failpoint::off()).unwrap(),
             other => panic!("{other:?}"),
         }
         kills += 1;
@@ -220,23 +305,36 @@ fn a_kill_at_any_place_leaves_all_or_nothing() {
 }
 
 #[test]
-fn a_second_kill_while_finishing_changes_nothing() {
-    for second in 0..20 {
-        let scene = busy();
-        let (host, staging) = (scene.host(), staging());
-        let stop = Failpoint::stop_at(14);
-        let killed =
-            run(&import(&host, &scene.patch, &staging, &stop), &scene.copy(), &mut |_| Ok(()));
-        assert!(matches!(killed, Err(ImportError::Stopped(_))), "{killed:?}");
-        match recover(&scene, Some(Phase::Applying), &Failpoint::stop_at(second)) {
-            Ok(()) => return,
-            Err(ImportError::Stopped(_)) => {
-                recover(&scene, Some(Phase::Applying), &Failpoint::off()).unwrap();
+fn a_second_kill_at_any_place_changes_nothing() {
+    let mut pairs = 0;
+    for first in (0..).step_by(3) {
+        let mut second = 0;
+        loop {
+            let scene = busy();
+            let (host, staging) = (scene.host(), staging());
+            let stop = Failpoint::stop_at(first);
+            let mut phase = None;
+            let there = import(&host, &scene.patch, &staging, &stop);
+            let ended = run(&there, Bytes::Copy(&scene.copy()), &mut |entered| {
+                phase = Some(entered);
+                Ok(())
+            });
+            if matches!(ended, Ok(Outcome::Applied)) {
+                assert!(pairs > 100, "only {pairs} pairs of places were tried");
+                return;
             }
-            Err(other) => panic!("{other}"),
+            assert!(matches!(ended, Err(ImportError::Stopped(_))), "{ended:?}");
+            match recover(&scene, &mut phase, &Failpoint::stop_at(second)) {
+                Ok(()) => break,
+                Err(ImportError::Stopped(_)) => {
+                    recover(&scene, &mut phase, &Failpoint::off()).unwrap();
+                }
+                Err(other) => panic!("{other}"),
+            }
+            second += 1;
+            pairs += 1;
         }
     }
-    panic!("it never finished");
 }
 
 #[test]
@@ -244,7 +342,7 @@ fn a_kill_while_going_back_still_goes_back() {
     for stops in 0..30 {
         let scene = busy();
         let (host, staging, off) = (scene.host(), staging(), Failpoint::off());
-        stage(&import(&host, &scene.patch, &staging, &off), &scene.copy()).unwrap();
+        stage(&import(&host, &scene.patch, &staging, &off), Bytes::Copy(&scene.copy())).unwrap();
         apply(&import(&host, &scene.patch, &staging, &off)).unwrap();
         let stop = Failpoint::stop_at(stops);
         let stopped = undo(&import(&host, &scene.patch, &staging, &stop));
@@ -281,11 +379,15 @@ fn a_host_that_changed_before_is_a_conflict_and_stays() {
         change(&scene);
         let changed = scene.now();
         let (host, staging, off) = (scene.host(), staging(), Failpoint::off());
-        let refused =
-            run(&import(&host, &scene.patch, &staging, &off), &scene.copy(), &mut |_| Ok(()));
+        let refused = run(
+            &import(&host, &scene.patch, &staging, &off),
+            Bytes::Copy(&scene.copy()),
+            &mut |_| Ok(()),
+        );
         match refused {
-            Err(ImportError::Conflict { path, .. }) => {
-                assert_eq!(path, RelPath::parse(place.as_bytes()).unwrap());
+            Err(ImportError::Conflict(conflicts)) => {
+                let paths: Vec<_> = conflicts.iter().map(|it| it.path.to_string()).collect();
+                assert_eq!((paths, conflicts.more), (vec![place.to_owned()], 0));
             }
             other => panic!("{other:?}"),
         }
@@ -300,14 +402,14 @@ fn a_host_that_changes_in_between_is_taken_back_to_what_it_changed_to() {
         let scene = busy();
         let (host, staging, off) = (scene.host(), staging(), Failpoint::off());
         let import = import(&host, &scene.patch, &staging, &off);
-        stage(&import, &scene.copy()).unwrap();
+        stage(&import, Bytes::Copy(&scene.copy())).unwrap();
         if name == "x\ny" {
             fs::remove_file(scene.host_file(name)).unwrap();
         }
         fs::write(scene.host_file(name), bytes).unwrap();
         let resumed = resume(&import, Phase::Applying, &mut |_| Ok(())).unwrap();
         match resumed {
-            Resumed::Ended(Outcome::Undone { cause: ImportError::Conflict { .. }, left }) => {
+            Resumed::Ended(Outcome::Undone { cause: ImportError::Conflict(_), left }) => {
                 assert_eq!(left.paths, []);
             }
             other => panic!("{other:?}"),
@@ -323,7 +425,7 @@ fn what_somebody_changed_after_the_swap_is_left_and_the_old_entry_is_kept() {
     let scene = busy();
     let (host, staging, off) = (scene.host(), staging(), Failpoint::off());
     let import = import(&host, &scene.patch, &staging, &off);
-    stage(&import, &scene.copy()).unwrap();
+    stage(&import, Bytes::Copy(&scene.copy())).unwrap();
     apply(&import).unwrap();
     fs::write(scene.host_file("a.txt"), "theirs").unwrap();
     let left = undo(&import).unwrap();
@@ -343,7 +445,7 @@ fn without_staging_everything_that_is_not_as_before_is_named() {
     for stops in 0..places {
         let scene = busy();
         let (host, staging, off) = (scene.host(), staging(), Failpoint::off());
-        stage(&import(&host, &scene.patch, &staging, &off), &scene.copy()).unwrap();
+        stage(&import(&host, &scene.patch, &staging, &off), Bytes::Copy(&scene.copy())).unwrap();
         let stop = Failpoint::stop_at(stops);
         let stopped = apply(&import(&host, &scene.patch, &staging, &stop));
         fs::remove_dir_all(scene.host_file(&staging.0)).unwrap();
@@ -376,7 +478,7 @@ fn an_old_entry_that_somebody_removed_from_staging_is_named() {
     let scene = busy();
     let (host, staging, off) = (scene.host(), staging(), Failpoint::off());
     let import = import(&host, &scene.patch, &staging, &off);
-    stage(&import, &scene.copy()).unwrap();
+    stage(&import, Bytes::Copy(&scene.copy())).unwrap();
     apply(&import).unwrap();
     let kept =
         fs::read_dir(scene.host_file(&staging.0)).unwrap().map(|entry| entry.unwrap().path());
@@ -408,7 +510,7 @@ fn a_full_disk_changes_nothing() {
     let patch = diff(&before, &Before::new(), &look(&copy));
     let (root, staging, off) = (Dir::open(&host).unwrap(), staging(), Failpoint::off());
     let import = import(&root, &patch, &staging, &off);
-    let outcome = run(&import, &Dir::open(&copy).unwrap(), &mut |_| Ok(())).unwrap();
+    let outcome = run(&import, Bytes::Copy(&Dir::open(&copy).unwrap()), &mut |_| Ok(())).unwrap();
     assert!(
         matches!(&outcome, Outcome::Undone { cause: ImportError::Write { .. }, left } if left.paths.is_empty()),
         "{outcome:?}"

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::patch::select::sort;
 use crate::patch::{Before, Change, Entry, Patch};
 use crate::tree::scan::Found;
 use crate::tree::{Inventory, Node, NotCarried, Reason, RelPath};
@@ -41,10 +42,7 @@ pub(crate) fn diff(base: &Inventory, before: &Before, found: &Found) -> Patch {
         let replaces = matches!(entry.change, Change::Create { .. });
         !(replaces && kept.contains(&&entry.path))
     });
-    patch.entries.sort_by(|one, other| {
-        let order = |entry: &Entry| matches!(entry.change, Change::Create { .. });
-        one.path.cmp(&other.path).then(order(one).cmp(&order(other)))
-    });
+    sort(&mut patch.entries);
     patch.not_carried = found.not_carried.clone();
     patch.not_carried.extend(
         kept.into_iter()

@@ -11,7 +11,7 @@ use super::{Planner, Stop, subject_of};
 use crate::environment::Present;
 use crate::error::Error;
 use crate::failpoint::Failpoint;
-use crate::import::{self, Import, ImportError, StagingName};
+use crate::import::{self, Conflict, Import, ImportError, Owners, StagingName};
 use crate::patch::{Entry, Patch, file_state};
 use crate::refusal::{Reason, Refusal, named};
 use crate::tool::Tool;
@@ -90,6 +90,7 @@ impl Planner<'_> {
             let import = Import {
                 host: &root,
                 entries: &patch.entries,
+                owners: &Owners::new(),
                 staging: &staging,
                 failpoint: &failpoint,
             };
@@ -97,7 +98,7 @@ impl Planner<'_> {
         });
         match checked.await.map_err(Error::Task)?? {
             Ok(()) => Ok(()),
-            Err(error @ ImportError::Conflict { .. }) => Err(host_changed(&error).into()),
+            Err(error @ ImportError::Conflict(_)) => Err(host_changed(&error).into()),
             Err(error) => Err(Refusal::new(Reason::ImportFailed, error).into()),
         }
     }
@@ -148,7 +149,8 @@ fn not_carried(entries: &[NotCarried]) -> Option<receipt::NotCarried> {
 fn host_changed(error: &ImportError) -> Refusal {
     let refusal = Refusal::new(Reason::HostChanged, error);
     match error {
-        ImportError::Conflict { path, expected, actual, .. } => {
+        ImportError::Conflict(conflicts) => {
+            let Conflict { path, expected, actual, what: _ } = &conflicts.first;
             let path = Some(path.to_string());
             let differs = Differs { path, expected: *expected, actual: *actual };
             Refusal { differs: Some(Box::new(differs)), ..refusal }

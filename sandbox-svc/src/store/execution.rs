@@ -123,8 +123,8 @@ pub(crate) struct Closing<'a> {
     pub(crate) output: &'a [(u64, &'static str, &'a [u8])],
     /// The run's base after an import.
     pub(crate) base: Option<(RunId, &'a Inventory)>,
-    /// Whether the call's import is over.
-    pub(crate) forget_import: bool,
+    /// The call's import is over, if it had one; what it replaced is kept when it was applied.
+    pub(crate) applied: bool,
 }
 
 pub(crate) struct ImportRow {
@@ -333,9 +333,12 @@ impl Store {
                 .execute(&mut *tx)
                 .await?;
         }
-        if closing.forget_import {
-            sqlx::query("DELETE FROM import WHERE call = ?1").bind(&call).execute(&mut *tx).await?;
-        }
+        sqlx::query("DELETE FROM import WHERE call = ?1").bind(&call).execute(&mut *tx).await?;
+        let undo = match closing.applied {
+            true => "UPDATE undo SET kept = 1 WHERE call = ?1",
+            false => "DELETE FROM undo WHERE call = ?1 AND kept = 0",
+        };
+        sqlx::query(undo).bind(&call).execute(&mut *tx).await?;
         sqlx::query("UPDATE execution SET state = 'finished', finished = ?2 WHERE call = ?1")
             .bind(&call)
             .bind(closing.finished)

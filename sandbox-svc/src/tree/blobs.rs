@@ -70,16 +70,34 @@ impl Blobs {
         Ok(digest)
     }
 
-    /// The bytes of that digest.
-    pub(crate) fn read(&self, digest: Digest, size: u64) -> Result<Vec<u8>, BlobError> {
+    /// Makes everything that is kept durable.
+    pub(crate) fn sync(&self) -> io::Result<()> {
+        for name in self.0.names(usize::MAX).map_err(|_| unreadable())?.unwrap_or_default() {
+            let seen = self.0.look(&name).map_err(|_| unreadable())?.ok_or_else(unreadable)?;
+            self.0.open_file(&name, &seen).map_err(|_| unreadable())?.sync_all()?;
+        }
+        Ok(rustix::fs::fsync(&self.0)?)
+    }
+
+    /// Whoever reads on compares what comes with the digest.
+    pub(crate) fn open_bytes(&self, digest: Digest, size: u64) -> Result<File, BlobError> {
         let name = name(digest);
         let seen = self.0.look(&name).ok().flatten().filter(|meta| meta.kind == Kind::File);
         let seen = seen.filter(|meta| meta.size == size).ok_or(BlobError::Damaged)?;
-        let file = self.0.open_file(&name, &seen).map_err(|_| BlobError::Damaged)?;
+        self.0.open_file(&name, &seen).map_err(|_| BlobError::Damaged)
+    }
+
+    /// The bytes of that digest.
+    pub(crate) fn read(&self, digest: Digest, size: u64) -> Result<Vec<u8>, BlobError> {
+        let file = self.open_bytes(digest, size)?;
         let mut bytes = Vec::new();
         file.take(size.saturating_add(1)).read_to_end(&mut bytes).map_err(BlobError::Unreadable)?;
         if Digest::of(&bytes) == digest { Ok(bytes) } else { Err(BlobError::Damaged) }
     }
+}
+
+fn unreadable() -> io::Error {
+    io::Error::other("a kept file cannot be read")
 }
 
 fn name(digest: Digest) -> Vec<u8> {
