@@ -67,6 +67,8 @@ pub struct Options {
     pub engine: Option<PathBuf>,
     pub isolation: Option<Isolation>,
     pub workspaces: Vec<(String, PathBuf)>,
+    /// Trees that commands may read, by the names that manifests use.
+    pub dependencies: Vec<(String, PathBuf)>,
     /// The first is the default.
     pub manifests: Vec<PathBuf>,
     /// Models that play a script, by name.
@@ -90,6 +92,7 @@ impl Options {
             engine: None,
             isolation: None,
             workspaces: Vec::new(),
+            dependencies: Vec::new(),
             manifests: Vec::new(),
             scripts: Vec::new(),
             models: None,

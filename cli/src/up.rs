@@ -41,6 +41,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "NAME=DIR", value_parser = workspace)]
     workspace: Vec<(String, PathBuf)>,
 
+    /// Let commands read the directory DIR at /dependencies/NAME where their manifest names it
+    #[arg(long, value_name = "NAME=DIR", value_parser = workspace)]
+    dependency: Vec<(String, PathBuf)>,
+
     /// Offer a copy of a reviewed manifest, STATE/gateway/manifests/ID.yaml; the first is the default
     #[arg(long, value_name = "FILE")]
     manifest: Vec<PathBuf>,
@@ -67,6 +71,7 @@ pub(crate) async fn up(args: Args) -> Result<Exit, Error> {
         script,
         models,
         workspace,
+        dependency,
         manifest,
         policy,
         forget_policy,
@@ -77,6 +82,7 @@ pub(crate) async fn up(args: Args) -> Result<Exit, Error> {
         engine: engine_socket,
         isolation: one_uid.then_some(Isolation::OneUid),
         workspaces: workspace,
+        dependencies: dependency,
         manifests: manifest,
         scripts: script,
         models,

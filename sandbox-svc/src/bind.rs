@@ -21,7 +21,7 @@ use crate::limits::Ceilings;
 use crate::policy::Policies;
 use crate::program::Images;
 use crate::sandbox::{Parts, Sandbox};
-use crate::session::Sessions;
+use crate::session::{Sessions, Trees};
 use crate::staging::{Staging, boot_id};
 use crate::store::Store;
 use crate::tree::Dir;
@@ -43,6 +43,7 @@ pub async fn bind(config: Config, context: Context) -> Result<Bound, Error> {
     let lock = StateDir::own(&config.state_dir)?;
     let state_dir = fs::canonicalize(&config.state_dir)
         .map_err(Error::file("the state directory cannot be read:", &config.state_dir))?;
+    let dependencies = config.dependencies().map_err(|faults| Error::Start(faults.join("; ")))?;
     let policies = Policies::open(&config).map_err(|faults| Error::Start(faults.join("; ")))?;
     let images = Images::open(&state_dir, context.tracker.clone(), context.shutdown.clone())
         .map_err(Error::file("the images' names cannot be kept below", &state_dir))?;
@@ -53,9 +54,7 @@ pub async fn bind(config: Config, context: Context) -> Result<Bound, Error> {
     let undo = UndoRecords::open(&state_dir, retention)
         .map_err(Error::file("what imports replace cannot be kept below", &state_dir))?;
     let verifier = verifier(&config)?;
-    let own = Dir::open(&state_dir)
-        .and_then(|dir| dir.meta())
-        .map_err(Error::file("the state directory cannot be read:", &state_dir))?;
+    let own = own_directories(&[&state_dir, &config.transport.tls_dir])?;
     let channel = transport::channel::connect(&context, &config.audit_endpoint, Service::AuditSvc);
     let sandbox = Sandbox::new(Parts {
         ledger: Ledger::new(store.clone(), channel, context.ready.clone()),
@@ -63,7 +62,12 @@ pub async fn bind(config: Config, context: Context) -> Result<Bound, Error> {
             store.clone(),
             verifier,
             context.material.clone(),
-            config.workspaces(),
+            Trees {
+                workspaces: config.workspaces(),
+                dependencies,
+                staging: config.staging,
+                own: own.clone(),
+            },
             engine.clone(),
             policies,
         ),
@@ -79,7 +83,7 @@ pub async fn bind(config: Config, context: Context) -> Result<Bound, Error> {
         failpoint: config.failpoint(),
         keep_expired: config.keep_expired,
         boot: boot_id().map_err(Error::file("the boot id cannot be read from", "/proc"))?,
-        own: Arc::from([own.identity()]),
+        own,
         lock,
     });
     sandbox.recover_environments().await?;
@@ -115,6 +119,16 @@ impl transport::Bound for Bound {
         context.tracker.spawn(sandbox.reconcile_forever(ready, shutdown.clone()));
         Ok(listening.serve(shutdown).await?)
     }
+}
+
+/// What no copy, mount or dependency holds, by device and inode.
+fn own_directories(directories: &[&Path]) -> Result<Arc<[(u64, u64)]>, Error> {
+    let identity = |path: &&Path| {
+        let meta = Dir::open(path).and_then(|dir| dir.meta());
+        let meta = meta.map_err(Error::file("an own directory cannot be read:", *path))?;
+        Ok::<_, Error>(meta.identity())
+    };
+    directories.iter().map(identity).collect()
 }
 
 async fn connect(config: &Config) -> Result<Option<Docker>, Error> {

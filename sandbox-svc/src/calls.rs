@@ -172,8 +172,16 @@ impl Sandbox {
             .sessions
             .rulebook(session)
             .map_err(|unusable| Refusal::new(Reason::CeilingUnusable, unusable))?;
-        let (images, ceilings) = (&self.images, &self.ceilings);
-        let planner = Planner { session, rulebook, environment, engine, images, ceilings, call };
+        let planner = Planner {
+            session,
+            rulebook,
+            environment,
+            engine,
+            images: &self.images,
+            dependencies: self.sessions.dependencies(),
+            ceilings: &self.ceilings,
+            call,
+        };
         planner.plan(tool, arguments).await
     }
 

@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use transport::{Args, Endpoint, Validate};
 
+use crate::mounts::dependency::{Dependencies, Dependency};
+
 /// Workspaces, environments, containers and patches.
 ///
 /// A stop leaves the private copies of open runs where they are, mounted, for the next start. To end them all
@@ -37,6 +39,10 @@ pub struct Config {
     /// A source tree that sessions may name, repeatable
     #[arg(long, value_name = "NAME=DIR", value_delimiter = ',', required = true)]
     pub workspace: Vec<Workspace>,
+
+    /// A tree that commands may read at /dependencies/NAME where their manifest names it, repeatable
+    #[arg(long, value_name = "NAME=DIR", value_delimiter = ',')]
+    pub dependency: Vec<Dependency>,
 
     /// Where private copies live: a tmpfs of their own (needs CAP_SYS_ADMIN) or plain directories
     #[arg(long, value_enum, value_name = "KIND")]
@@ -206,6 +212,11 @@ impl Config {
         self.workspace.iter().map(|it| (it.name.clone(), it.dir.clone())).collect()
     }
 
+    /// The trees that commands may read, or all that is wrong with them.
+    pub(crate) fn dependencies(&self) -> Result<Dependencies, Vec<String>> {
+        Dependencies::open(&self.dependency, &[&self.state_dir, &self.transport.tls_dir])
+    }
+
     #[cfg(debug_assertions)]
     pub(crate) fn failpoint(&self) -> crate::failpoint::Failpoint {
         match &self.failpoint {
@@ -239,6 +250,9 @@ impl Validate for Config {
         }
         if self.max_file_bytes > self.max_workspace_bytes {
             faults.push("--max-file-bytes: larger than --max-workspace-bytes; lower it".to_owned());
+        }
+        if let Err(found) = self.dependencies() {
+            faults.extend(found);
         }
         if let Err(found) = crate::policy::Policies::open(self) {
             faults.extend(found);

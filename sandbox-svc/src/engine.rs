@@ -11,6 +11,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use bytes::Bytes;
+use event::MountMode;
+
+use crate::tree::Meta;
 
 pub(crate) use docker::Docker;
 
@@ -88,12 +91,49 @@ pub(crate) struct Spec {
     pub(crate) image: event::Digest,
     pub(crate) argv: Vec<String>,
     pub(crate) env: BTreeMap<String, String>,
-    /// Owner of the copy, and nobody on the host.
-    pub(crate) user: u32,
+    pub(crate) user: User,
     pub(crate) labels: BTreeMap<String, String>,
-    /// The private copy, which becomes the working directory.
-    pub(crate) workspace: PathBuf,
+    /// The private copy, which becomes the working directory, and whatever is mounted beside or on it.
+    pub(crate) binds: Vec<Bind>,
     pub(crate) limits: Limits,
+}
+
+/// Whom a command runs as, by numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct User {
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+}
+
+impl User {
+    /// Nobody on the host: a group of its own.
+    pub(crate) fn of_slot(uid: u32) -> Self {
+        Self { uid, gid: uid }
+    }
+
+    /// Whether the mode of a directory lets the user list it and open what is in it.
+    pub(crate) fn may_enter(self, meta: &Meta) -> bool {
+        let shift = match (meta.uid == self.uid, meta.gid == self.gid) {
+            (true, _) => 6,
+            (false, true) => 3,
+            (false, false) => 0,
+        };
+        meta.mode >> shift & 0o5 == 0o5
+    }
+}
+
+impl fmt::Display for User {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.uid, self.gid)
+    }
+}
+
+/// A directory or file of the host in a container.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Bind {
+    pub(crate) source: PathBuf,
+    pub(crate) target: String,
+    pub(crate) mode: MountMode,
 }
 
 /// What the engine enforces.

@@ -9,6 +9,7 @@ use event::id::{RunId, SessionId};
 use manifest::{Action, Effect, Layer, Rulebook};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use crate::engine::User;
 use crate::patch::{Before, Patch, diff};
 use crate::staging::Place;
 use crate::store::Taken;
@@ -24,14 +25,14 @@ pub(crate) struct Environment {
     pub(crate) host: PathBuf,
     pub(crate) place: Place,
     /// Whose the copy is, and whom commands run as.
-    pub(crate) owner: u32,
+    pub(crate) user: User,
     pub(crate) first_digest: Digest,
     pub(crate) before: Before,
     pub(crate) source: Source,
     base: Mutex<Arc<Inventory>>,
     seen: Mutex<Seen>,
     /// One call is admitted at a time, so that what was checked is what is admitted.
-    pub(crate) admission: tokio::sync::Mutex<()>,
+    pub(crate) admission: Arc<tokio::sync::Mutex<()>>,
     busy: Arc<Semaphore>,
 }
 
@@ -109,7 +110,7 @@ impl Environment {
         workspace: String,
         host: PathBuf,
         place: Place,
-        owner: u32,
+        user: User,
         source: Source,
         taken: Taken,
     ) -> Self {
@@ -120,15 +121,24 @@ impl Environment {
             workspace,
             host,
             place,
-            owner,
+            user,
             first_digest,
             before,
             source,
             base: Mutex::new(Arc::new(base)),
             seen: Mutex::default(),
-            admission: tokio::sync::Mutex::new(()),
+            admission: Arc::default(),
             busy: Arc::new(Semaphore::new(1)),
         }
+    }
+
+    /// The same environment with a copy that was taken anew; whoever holds this one holds that one too.
+    pub(crate) fn retaken(&self, taken: Taken) -> Self {
+        let (workspace, host, place) =
+            (self.workspace.clone(), self.host.clone(), self.place.clone());
+        let (user, source) = (self.user, self.source.clone());
+        let new = Self::new(self.run, self.session, workspace, host, place, user, source, taken);
+        Self { admission: self.admission.clone(), busy: self.busy.clone(), ..new }
     }
 
     /// The base as imports have moved it.

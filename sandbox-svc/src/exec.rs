@@ -6,10 +6,11 @@
 //! are not ours, an own first process would share its user with the command, and limits of the kernel count
 //! processor time of one process and not hours.
 
+mod mounted;
 mod settle;
 mod watch;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use event::id::CallId;
@@ -18,8 +19,8 @@ use transport::Chain;
 
 use crate::engine::cgroup::Cgroups;
 use crate::engine::{
-    ContainerId, ContainerName, Created, Docker, EngineError, Handle, Image, Inspected, Limits,
-    Spec, Status,
+    Bind, ContainerId, ContainerName, Created, Docker, EngineError, Handle, Image, Inspected,
+    Limits, Spec, Status,
 };
 use crate::environment::Environment;
 use crate::error::Error;
@@ -28,10 +29,12 @@ use crate::import::ImportError;
 use crate::ledger;
 use crate::lifecycle::{Ended, StopReason, Text, Way};
 use crate::live::Live;
+use crate::mounts::Held;
 use crate::planner::environment_variables;
 use crate::sandbox::Sandbox;
 use crate::session::{Session, now_ms};
 use crate::store::{ExecutionRow, ExecutionState, StoreError};
+use crate::tree::stamp::Changes;
 
 /// Labels of our containers; only ids and digests.
 pub(crate) const OWNER_LABEL: &str = "harness.owner";
@@ -81,6 +84,10 @@ pub(crate) struct Run<'a> {
     pub(crate) limits: receipt::Limits,
     pub(crate) live: &'a Live,
     pub(crate) session: &'a Session,
+    /// Trees of the host, from the moment that they are held.
+    pub(crate) held: OnceLock<Arc<Held>>,
+    /// What the command changed in them, when it has ended and they were held by this process.
+    pub(crate) changes: OnceLock<Changes>,
 }
 
 impl Run<'_> {
@@ -121,6 +128,7 @@ impl Run<'_> {
         };
         self.sandbox.failpoint.hit("exec-ended")?;
         self.settle(&cgroups).await?;
+        self.let_go().await?;
         self.sandbox.failpoint.hit("exec-settled")?;
         self.forget_seen();
         Ok(ended)
@@ -136,7 +144,12 @@ impl Run<'_> {
     async fn begin(&self, environment: &Environment) -> Result<(Ended, Cgroups), Unsettled> {
         self.sandbox.store.note_creating(self.call()).await?;
         self.sandbox.failpoint.hit("exec-creating")?;
-        let id = match self.create(environment).await? {
+        let held = match self.hold(environment).await? {
+            Ok(held) => held,
+            Err(refusal) => return Ok((self.refused(refusal), Cgroups::default())),
+        };
+        self.sandbox.failpoint.hit("exec-held")?;
+        let id = match self.create(environment, held.as_deref()).await? {
             Ok(id) => id,
             Err(cause) => return Ok((self.not_started(cause), Cgroups::default())),
         };
@@ -147,6 +160,12 @@ impl Run<'_> {
             Ok(frames) => frames,
             Err(error) => return Ok((self.not_started(cause_of(&error)), Cgroups::default())),
         };
+        if let Some(held) = held {
+            self.sandbox.failpoint.hit("exec-attached")?;
+            if let Err(refusal) = self.still(held).await? {
+                return Ok((self.refused(refusal), Cgroups::default()));
+            }
+        }
         let began = tokio::time::Instant::now();
         let failed = self.engine.start(&id).await.err();
         let seen = self.inspect_surely(Handle::Id(&id)).await?;
@@ -177,12 +196,13 @@ impl Run<'_> {
     async fn create(
         &self,
         environment: &Environment,
+        held: Option<&Held>,
     ) -> Result<Result<ContainerId, String>, Unsettled> {
         let image = match self.engine.image_by_id(self.plan.image).await {
             Ok(image) => image,
             Err(error) => return Ok(Err(Chain(&error).to_string())),
         };
-        let spec = self.spec(environment, &image);
+        let spec = self.spec(environment, &image, self.binds(environment, held));
         for _ in 0..2 {
             match self.engine.create(&spec).await {
                 Ok(Created::Made(id)) => return Ok(Ok(id)),
@@ -213,7 +233,7 @@ impl Run<'_> {
         Ok(Err("the container's name stays taken".to_owned()))
     }
 
-    fn spec(&self, environment: &Environment, image: &Image) -> Spec {
+    fn spec(&self, environment: &Environment, image: &Image, binds: Vec<Bind>) -> Spec {
         let receipt::Limits { memory, pids, cpus_milli, file_bytes, tmp_bytes, .. } = self.limits;
         let labels = [
             (OWNER_LABEL, OWNER.to_owned()),
@@ -230,9 +250,9 @@ impl Run<'_> {
             image: image.id,
             argv: self.plan.argv.clone().unwrap_or_default(),
             env: environment_variables(image, cpus_milli),
-            user: environment.owner,
+            user: environment.user,
             labels: labels.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
-            workspace: environment.place.copy(),
+            binds,
             limits: Limits { memory, pids, cpus_milli, file_bytes, tmp_bytes },
         }
     }
@@ -252,11 +272,7 @@ impl Run<'_> {
             container_name: self.name().to_string(),
             image: self.plan.image.map(|image| image.to_string()).unwrap_or_default(),
             network: event::SandboxNetwork::None,
-            mounts: vec![event::Mount {
-                source: None,
-                target: self.plan.cwd.clone().unwrap_or_default(),
-                mode: event::MountMode::Rw,
-            }],
+            mounts: self.mounts_for_the_record(),
         };
         let data = event::Data::from(started);
         let bytes = data.to_bytes().map_err(event::SealError::Canonical)?;

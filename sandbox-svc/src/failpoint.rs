@@ -14,6 +14,9 @@ enum Inner {
     /// Stops at the n-th place instead, as a kill there would.
     #[cfg(test)]
     StopAt(std::sync::Arc<std::sync::atomic::AtomicUsize>),
+    /// Runs a script at the place instead: what somebody else does to the host at that moment.
+    #[cfg(test)]
+    Script(std::sync::Arc<(String, String)>),
 }
 
 /// Only in tests: the place where a kill would have been.
@@ -32,6 +35,10 @@ impl Failpoint {
         if let Some(place) = name.strip_prefix("stop:").and_then(|place| place.parse().ok()) {
             return Self::stop_at(place);
         }
+        #[cfg(test)]
+        if let Some((place, script)) = name.strip_prefix("run:").and_then(|it| it.split_once('=')) {
+            return Self(Inner::Script((place.to_owned(), script.to_owned()).into()));
+        }
         Self(Inner::Abort(name.into()))
     }
 
@@ -49,6 +56,14 @@ impl Failpoint {
             Inner::Abort(place) if **place == *name => std::process::abort(),
             #[cfg(debug_assertions)]
             Inner::Abort(_) => Ok(()),
+            #[cfg(test)]
+            Inner::Script(at) => {
+                if at.0 == name {
+                    let script = std::process::Command::new("sh").args(["-ec", &at.1]).status();
+                    assert!(script.unwrap().success(), "{}", at.1);
+                }
+                Ok(())
+            }
             #[cfg(test)]
             Inner::StopAt(left) => {
                 use std::sync::atomic::Ordering;

@@ -35,6 +35,8 @@ pub(crate) enum Way {
     Ran { code: i32 },
     /// It never ran.
     NotStarted { cause: String },
+    /// It was not to run: a fact about the call.
+    Refused { reason: String, detail: String },
     /// Its container is gone without a status.
     Gone { may_have_run: bool },
 }
@@ -66,6 +68,7 @@ pub(crate) enum Outcome {
     OomKilled,
     Canceled,
     StartFailed(String),
+    Refused { reason: String, detail: String },
     Lost { may_have_run: bool },
 }
 
@@ -73,11 +76,25 @@ pub(crate) enum Outcome {
 const KILLED: i32 = 137;
 
 impl Ended {
+    /// Unless it is certain that nothing ran.
+    pub(crate) fn may_have_run(&self) -> bool {
+        match &self.way {
+            Way::Ran { .. } => true,
+            Way::Gone { may_have_run } => *may_have_run,
+            Way::NotStarted { .. } | Way::Refused { .. } => false,
+        }
+    }
+
     /// A stored reason decides; then a kill that the kernel counted; else the status is the command's own.
     pub(crate) fn outcome(&self) -> Outcome {
         match (&self.way, self.reason) {
             (Way::Gone { may_have_run }, _) => Outcome::Lost { may_have_run: *may_have_run },
-            (Way::NotStarted { .. }, Some(StopReason::Canceled)) => Outcome::Canceled,
+            (Way::NotStarted { .. } | Way::Refused { .. }, Some(StopReason::Canceled)) => {
+                Outcome::Canceled
+            }
+            (Way::Refused { reason, detail }, _) => {
+                Outcome::Refused { reason: reason.clone(), detail: detail.clone() }
+            }
             (Way::NotStarted { cause }, _) => Outcome::StartFailed(cause.clone()),
             (Way::Ran { .. }, Some(StopReason::TimedOut)) => Outcome::TimedOut,
             (Way::Ran { .. }, Some(StopReason::OutputLimit)) => Outcome::OutputLimit,
@@ -98,6 +115,7 @@ impl Outcome {
             Self::OomKilled => "oom_killed",
             Self::Canceled => "canceled",
             Self::StartFailed(_) => "start_failed",
+            Self::Refused { .. } => "refused",
             Self::Lost { .. } => "lost",
         }
     }
@@ -105,7 +123,7 @@ impl Outcome {
     pub(crate) fn call_status(&self) -> event::CallStatus {
         match self {
             Self::Exited(0) => event::CallStatus::Completed,
-            Self::Exited(_) => event::CallStatus::Failed,
+            Self::Exited(_) | Self::Refused { .. } => event::CallStatus::Failed,
             Self::TimedOut => event::CallStatus::TimedOut,
             Self::OutputLimit => event::CallStatus::OutputLimit,
             Self::OomKilled => event::CallStatus::OomKilled,
@@ -124,6 +142,7 @@ impl Outcome {
             | Self::OutputLimit
             | Self::OomKilled
             | Self::StartFailed(_)
+            | Self::Refused { .. }
             | Self::Lost { .. } => event::SandboxStatus::Failed,
         }
     }
@@ -143,6 +162,7 @@ mod tests {
     fn every_outcome_has_its_evidence() {
         use StopReason::{Canceled, OutputLimit, TimedOut};
         let ran = |code| Way::Ran { code };
+        let refused = || Way::Refused { reason: "R".into(), detail: "d".into() };
         let not_started = || Way::NotStarted { cause: "x".into() };
         let cases = [
             (ran(0), None, false, Outcome::Exited(0)),
@@ -155,6 +175,8 @@ mod tests {
             (ran(0), Some(Canceled), false, Outcome::Canceled),
             (not_started(), None, false, Outcome::StartFailed("x".into())),
             (not_started(), Some(Canceled), false, Outcome::Canceled),
+            (refused(), Some(Canceled), false, Outcome::Canceled),
+            (refused(), None, false, Outcome::Refused { reason: "R".into(), detail: "d".into() }),
             (
                 Way::Gone { may_have_run: true },
                 Some(TimedOut),

@@ -1,7 +1,7 @@
 //! The task behind an admitted call: waits for the ledger, acts, proves the end, writes it down. The same
 //! task goes on with a call that an earlier process left behind.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use event::Digest;
@@ -21,7 +21,7 @@ use crate::ledger;
 use crate::live::Live;
 use crate::planner::{self, Planned, Prepared, Stop};
 use crate::refusal::Reason;
-use crate::report::{Report, canceled, command_report, done, lost, not_done};
+use crate::report::{Direct, Report, canceled, command_report, done, lost, not_done};
 use crate::sandbox::Sandbox;
 use crate::session::{Session, now_ms};
 use crate::store::{Closing, ExecutionRow, ExecutionState, PlanRow, Record, StoreError, Waiting};
@@ -202,11 +202,22 @@ impl Sandbox {
             limits: plan.limits.ok_or_else(unlimited)?,
             live,
             session,
+            held: OnceLock::new(),
+            changes: OnceLock::new(),
         };
         let ended = run.carry_out().await?;
+        let retaken = match environment.filter(|_| run.writes_directly() && ended.may_have_run()) {
+            Some(environment) => Some(self.retake(session, environment).await?),
+            None => None,
+        };
         let noted = self.store.execution(row.plan.call).await?;
         let started = noted.is_some_and(|row| row.started_data.is_some());
-        Ok(command_report(&run, &ended, started)?)
+        let direct = retaken.as_ref().map(|copy| Direct {
+            mounts: &plan.mounts,
+            changes: run.changes.get(),
+            copy,
+        });
+        Ok(command_report(&run, &ended, started, direct.as_ref())?)
     }
 
     /// Writes the end down, together with everything that follows from it.

@@ -2,6 +2,7 @@
 //! the copy, the workspace and the engine, and changes nothing.
 
 pub(crate) mod command;
+mod mounted;
 mod parts;
 pub(crate) mod patch;
 pub(crate) mod read;
@@ -19,6 +20,7 @@ use crate::engine::Docker;
 use crate::environment::{Environment, Present};
 use crate::error::Error;
 use crate::limits::Ceilings;
+use crate::mounts::dependency::Dependencies;
 use crate::program::Images;
 use crate::refusal::{Reason, Refusal};
 use crate::session::Session;
@@ -82,6 +84,7 @@ pub(crate) struct Planner<'a> {
     pub(crate) environment: &'a Arc<Environment>,
     pub(crate) engine: Option<&'a Docker>,
     pub(crate) images: &'a Images,
+    pub(crate) dependencies: &'a Dependencies,
     pub(crate) ceilings: &'a Ceilings,
     pub(crate) call: CallId,
 }
@@ -129,6 +132,7 @@ impl Planner<'_> {
             env: None,
             image: None,
             limits: None,
+            mounts: Vec::new(),
             snapshot: None,
             workspace: None,
             patch: None,
@@ -139,6 +143,7 @@ impl Planner<'_> {
         Snapshot {
             base: present.base.digest(),
             digest: present.found.inventory.digest(),
+            mounted: None,
             withheld: self.environment.before.len() as u64,
         }
     }

@@ -70,6 +70,13 @@ pub(crate) enum Reason {
     AuditUnavailable,
     ImportFailed,
     ImportIncomplete,
+    DependencyUnknown,
+    DependencyUnsafe,
+    MountNotFound,
+    MountUnsafe,
+    MountWithheld,
+    MountChanged,
+    MountEdited,
 }
 
 impl Reason {
@@ -145,6 +152,21 @@ impl Reason {
                 "IMPORT_INCOMPLETE",
                 "the patch could not be written, and not everything could be taken back",
             ),
+            Self::DependencyUnknown => {
+                ("DEPENDENCY_UNKNOWN", "this host has no dependency of that name")
+            }
+            Self::DependencyUnsafe => ("DEPENDENCY_UNSAFE", "a dependency cannot be mounted"),
+            Self::MountNotFound => ("MOUNT_NOT_FOUND", "an allowed path does not exist"),
+            Self::MountUnsafe => ("MOUNT_UNSAFE", "an allowed path cannot be mounted"),
+            Self::MountWithheld => {
+                ("MOUNT_WITHHELD", "an allowed path is or holds what no command may see")
+            }
+            Self::MountChanged => {
+                ("MOUNT_CHANGED", "what is mounted is no longer what was planned; nothing ran")
+            }
+            Self::MountEdited => {
+                ("MOUNT_EDITED", "the private copy holds changes where commands write directly")
+            }
         }
     }
 }

@@ -3,15 +3,21 @@
 use proto::common::v1 as common;
 use proto::sandbox::v1 as wire;
 use proto::sandbox::v1::finished::Outcome as End;
-use serde_json::json;
+use serde_json::{Value, json};
 
+use crate::answer::text;
 use crate::calls::refused;
 use crate::engine::ContainerName;
 use crate::error::Error;
 use crate::exec::Run;
 use crate::lifecycle::{Ended, Outcome};
 use crate::refusal::Refusal;
+use crate::retake::Retaken;
 use crate::tree::Inventory;
+use crate::tree::stamp::Changes;
+
+/// How many paths of each kind a result names.
+const SHOWN_CHANGES: usize = 200;
 
 pub(crate) struct Report {
     pub(crate) finished: wire::Finished,
@@ -24,8 +30,21 @@ pub(crate) struct Report {
     pub(crate) applied: bool,
 }
 
+/// What a command did to the workspace itself.
+pub(crate) struct Direct<'a> {
+    pub(crate) mounts: &'a [receipt::Mount],
+    /// Missing where another process saw it begin.
+    pub(crate) changes: Option<&'a Changes>,
+    pub(crate) copy: &'a Retaken,
+}
+
 /// `started` says whether the ledger was told of a container.
-pub(crate) fn command_report(run: &Run<'_>, ended: &Ended, started: bool) -> Result<Report, Error> {
+pub(crate) fn command_report(
+    run: &Run<'_>,
+    ended: &Ended,
+    started: bool,
+    direct: Option<&Direct<'_>>,
+) -> Result<Report, Error> {
     let outcome = ended.outcome();
     let row = run.row;
     let exit_code = match outcome {
@@ -35,6 +54,7 @@ pub(crate) fn command_report(run: &Run<'_>, ended: &Ended, started: bool) -> Res
         | Outcome::OomKilled
         | Outcome::Canceled
         | Outcome::StartFailed(_)
+        | Outcome::Refused { .. }
         | Outcome::Lost { .. } => None,
     };
     let stopped = started.then(|| {
@@ -49,12 +69,12 @@ pub(crate) fn command_report(run: &Run<'_>, ended: &Ended, started: bool) -> Res
         })
     });
     let result_json = match outcome {
-        Outcome::StartFailed(_) | Outcome::Lost { .. } => Vec::new(),
+        Outcome::StartFailed(_) | Outcome::Refused { .. } | Outcome::Lost { .. } => Vec::new(),
         Outcome::Exited(_)
         | Outcome::TimedOut
         | Outcome::OutputLimit
         | Outcome::OomKilled
-        | Outcome::Canceled => command_result(ended, &outcome, exit_code)?,
+        | Outcome::Canceled => command_result(ended, &outcome, exit_code, direct)?,
     };
     let status = outcome.call_status();
     let finished = wire::Finished {
@@ -65,6 +85,7 @@ pub(crate) fn command_report(run: &Run<'_>, ended: &Ended, started: bool) -> Res
             Outcome::OomKilled => End::OomKilled(common::Empty {}),
             Outcome::Canceled => End::Canceled(common::Empty {}),
             Outcome::StartFailed(cause) => End::StartFailed(wire::StartFailed { cause }),
+            Outcome::Refused { reason, detail } => End::Refused(common::Refused { reason, detail }),
             Outcome::Lost { may_have_run } => End::Lost(common::Lost { may_have_run }),
         }),
         result_json,
@@ -79,7 +100,12 @@ pub(crate) fn command_report(run: &Run<'_>, ended: &Ended, started: bool) -> Res
 }
 
 /// What the model is told of a command.
-fn command_result(ended: &Ended, outcome: &Outcome, code: Option<i32>) -> Result<Vec<u8>, Error> {
+fn command_result(
+    ended: &Ended,
+    outcome: &Outcome,
+    code: Option<i32>,
+    direct: Option<&Direct<'_>>,
+) -> Result<Vec<u8>, Error> {
     let mut result = json!({
         "status": outcome.as_str(),
         "stdout": ended.stdout.text,
@@ -91,6 +117,9 @@ fn command_result(ended: &Ended, outcome: &Outcome, code: Option<i32>) -> Result
     if let Some(code) = code {
         result["exitCode"] = code.into();
     }
+    if let Some(direct) = direct {
+        result["workspace"] = direct.value();
+    }
     if ended.oom_seen {
         result["oomSeen"] = true.into();
     }
@@ -98,6 +127,34 @@ fn command_result(ended: &Ended, outcome: &Outcome, code: Option<i32>) -> Result
         result["outputIncomplete"] = true.into();
     }
     event::canon::to_bytes(&result).map_err(|error| Error::Seal(event::SealError::Canonical(error)))
+}
+
+impl Direct<'_> {
+    /// A report and no patch: it can be neither reviewed nor taken back.
+    fn value(&self) -> Value {
+        let Self { mounts, changes, copy } = self;
+        let writable = mounts.iter().filter(|mount| mount.mode == receipt::MountMode::Rw);
+        let paths: Vec<_> = writable.map(|mount| mount.source.as_str()).collect();
+        let mut value = json!({
+            "writtenDirectly": paths,
+            "note": "changes in these paths are in the workspace already; no patch holds them",
+        });
+        match changes {
+            Some(Changes { created, changed, removed }) => {
+                for (name, all) in
+                    [("created", created), ("changed", changed), ("removed", removed)]
+                {
+                    let shown: Vec<_> = all.iter().take(SHOWN_CHANGES).map(text).collect();
+                    value[name] = json!({ "total": all.len(), "paths": shown });
+                }
+            }
+            None => value["changesUnknown"] = true.into(),
+        }
+        if let Retaken::Lost(why) = copy {
+            value["copyLost"] = why.as_str().into();
+        }
+        value
+    }
 }
 
 pub(crate) fn done(result_json: Vec<u8>) -> Report {

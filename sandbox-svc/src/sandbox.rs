@@ -2,17 +2,20 @@
 //! execution in `exec` and `import_call`.
 
 use std::collections::HashMap;
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use event::Digest;
 use event::id::{CallId, RunId, SessionId};
+use manifest::Mode;
 use tokio::sync::{Notify, OwnedMutexGuard};
 use tracing::{info, warn};
 use transport::{CancellationToken, Chain, StateDir, TaskTracker};
 use uuid::Uuid;
 
-use crate::engine::Docker;
+use crate::config::StagingKind;
+use crate::engine::{Docker, User};
 use crate::environment::{Environment, Source};
 use crate::error::Error;
 use crate::failpoint::Failpoint;
@@ -20,6 +23,7 @@ use crate::image::ImageName;
 use crate::ledger::{self, Ledger};
 use crate::limits::Ceilings;
 use crate::live::Live;
+use crate::mounts;
 use crate::program::Images;
 use crate::session::{Owner, Session, Sessions};
 use crate::staging::{Size, Staging, owner_of};
@@ -168,6 +172,14 @@ impl Sandbox {
         self.environments().get(&run).filter(|open| open.session == session).cloned()
     }
 
+    pub(crate) fn replace_environment(&self, environment: Arc<Environment>) {
+        self.environments().insert(environment.run, environment);
+    }
+
+    pub(crate) fn forget_environment(&self, run: RunId) {
+        self.environments().remove(&run);
+    }
+
     /// Makes the run's private copy; the same run gets the same copy.
     pub(crate) async fn open(
         self: &Arc<Self>,
@@ -238,25 +250,24 @@ impl Sandbox {
         slot: u32,
     ) -> Result<Arc<Environment>, Error> {
         let kind = self.staging.kind();
-        let (place, owner) = (self.staging.place(run, kind), owner_of(kind, slot));
+        let place = self.staging.place(run, kind);
         let host = self.sessions.workspace(session)?.clone();
+        let user = user_of(session, &host, kind, slot)?;
         let (source, rulebook) = (self.source(session), self.sessions.rulebook(session)?);
         let size = Size { bytes: source.bounds.total_bytes, inodes: source.bounds.entries };
         let (at, from, of) = (place.clone(), host.clone(), source.clone());
         let taken = tokio::task::spawn_blocking(move || -> Result<Taken, Error> {
             let root =
                 Dir::open(&from).map_err(Error::file("the workspace cannot be opened", &from))?;
-            at.make(owner, size)
+            at.make(user.uid, size)
                 .map_err(Error::file("the copy's place cannot be made", at.copy()))?;
-            Ok(of.take(&rulebook, &root, &at, owner)?)
+            Ok(of.take(&rulebook, &root, &at, user.uid)?)
         });
         let taken = taken.await??;
         self.failpoint.hit("environment-taken").map_err(|_| Error::Stopping)?;
         self.store.open_environment(run, &taken).await?;
         let workspace = session.grant.workspace.clone();
-        Ok(Arc::new(Environment::new(
-            run, session.id, workspace, host, place, owner, source, taken,
-        )))
+        Ok(Arc::new(Environment::new(run, session.id, workspace, host, place, user, source, taken)))
     }
 
     fn source(&self, session: &Session) -> Source {
@@ -367,10 +378,10 @@ impl Sandbox {
         let session = self.sessions.known(session).await?;
         let host = self.sessions.workspace(&session)?.clone();
         let source = self.source(&session);
-        let owner = owner_of(staging, slot);
+        let user = user_of(&session, &host, staging, slot)?;
         let workspace = session.grant.workspace.clone();
         Ok(Some(Arc::new(Environment::new(
-            run, session.id, workspace, host, place, owner, source, taken,
+            run, session.id, workspace, host, place, user, source, taken,
         ))))
     }
 
@@ -390,6 +401,14 @@ impl Sandbox {
 
     pub(crate) async fn held(&self, owner: &Owner) -> Result<Session, Error> {
         self.sessions.held(owner).await
+    }
+}
+
+/// Whose a copy is and whom its commands run as: nobody on the host, or the workspace's owner where they write there.
+fn user_of(session: &Session, host: &Path, kind: StagingKind, slot: u32) -> Result<User, Error> {
+    match session.manifest.execution.mode {
+        Mode::Snapshot => Ok(User::of_slot(owner_of(kind, slot))),
+        Mode::Mount => mounts::owner(host, kind),
     }
 }
 

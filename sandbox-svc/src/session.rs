@@ -2,7 +2,7 @@
 //! here only by a grant that the gateway signed.
 
 use std::collections::{BTreeMap, HashMap};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use event::Digest;
@@ -12,10 +12,14 @@ use receipt::{Grant, Payload, Signed, Verified, Verifier};
 use time::OffsetDateTime;
 use transport::{Chain, Material};
 
+use crate::config::StagingKind;
 use crate::engine::{Docker, ImageError};
 use crate::error::Error;
 use crate::image::ImageName;
+use crate::mounts;
+use crate::mounts::dependency::Dependencies;
 use crate::policy::{Approvers, Policies, Unusable};
+
 use crate::store::{Fenced, NewSession, SessionRow, Store};
 
 /// How many compiled manifests are kept.
@@ -39,11 +43,21 @@ pub(crate) struct Session {
     pub(crate) epoch: u64,
 }
 
+/// What this host lets sessions name.
+#[derive(Debug)]
+pub(crate) struct Trees {
+    pub(crate) workspaces: BTreeMap<String, PathBuf>,
+    pub(crate) dependencies: Dependencies,
+    pub(crate) staging: StagingKind,
+    /// The service's own directories.
+    pub(crate) own: Arc<[(u64, u64)]>,
+}
+
 pub(crate) struct Sessions {
     store: Store,
     verifier: Verifier,
     material: Arc<Material>,
-    workspaces: BTreeMap<String, PathBuf>,
+    trees: Trees,
     engine: Option<Docker>,
     policies: Policies,
     compiled: Mutex<HashMap<Digest, Arc<Manifest>>>,
@@ -54,12 +68,12 @@ impl Sessions {
         store: Store,
         verifier: Verifier,
         material: Arc<Material>,
-        workspaces: BTreeMap<String, PathBuf>,
+        trees: Trees,
         engine: Option<Docker>,
         policies: Policies,
     ) -> Self {
         let compiled = Mutex::default();
-        Self { store, verifier, material, workspaces, engine, policies, compiled }
+        Self { store, verifier, material, trees, engine, policies, compiled }
     }
 
     /// Raises the fence, or renews the grant at the same epoch.
@@ -78,10 +92,10 @@ impl Sessions {
             return Err(Error::Grant { reason: "GRANT_SESSION_MISMATCH", detail });
         }
         let compiled = self.compile(&verified, manifest)?;
-        if !self.workspaces.contains_key(&verified.workspace) {
-            return Err(refused("WORKSPACE_UNKNOWN", "this host has no such workspace"));
-        }
-        self.serves(&self.policies.rulebook(&compiled, &verified.tenant)?).await?;
+        let host = self.trees.workspaces.get(&verified.workspace);
+        let host =
+            host.ok_or_else(|| refused("WORKSPACE_UNKNOWN", "this host has no such workspace"))?;
+        self.serves(&self.policies.rulebook(&compiled, &verified.tenant)?, host).await?;
         let new = NewSession {
             grant: &verified,
             grant_payload: &grant.payload,
@@ -131,8 +145,12 @@ impl Sessions {
     }
 
     pub(crate) fn workspace(&self, session: &Session) -> Result<&PathBuf, Error> {
-        let workspace = self.workspaces.get(&session.grant.workspace);
+        let workspace = self.trees.workspaces.get(&session.grant.workspace);
         workspace.ok_or_else(|| refused("WORKSPACE_UNKNOWN", "this host has no such workspace"))
+    }
+
+    pub(crate) fn dependencies(&self) -> &Dependencies {
+        &self.trees.dependencies
     }
 
     /// Everything that decides for the session, as it is now.
@@ -185,18 +203,18 @@ impl Sessions {
     }
 
     /// Whether this host can do what the manifest describes; nothing is narrowed in silence.
-    async fn serves(&self, rulebook: &Rulebook) -> Result<(), Error> {
+    async fn serves(&self, rulebook: &Rulebook, host: &Path) -> Result<(), Error> {
         let execution = &rulebook.manifest().execution;
         if execution.mode == Mode::Mount {
-            return Err(refused(
-                "MODE_UNSUPPORTED",
-                "execution.mode mount is not served; use snapshot",
-            ));
+            if execution.backend == Backend::None {
+                let detail =
+                    "execution.mode mount is for commands, and there are none; use snapshot";
+                return Err(refused("MODE_UNSUPPORTED", detail));
+            }
+            let (host, kind) = (host.to_owned(), self.trees.staging);
+            tokio::task::spawn_blocking(move || mounts::owner(&host, kind)).await??;
         }
-        if !execution.dependencies.is_empty() {
-            let detail = "execution.dependencies are not served; put them into the image";
-            return Err(refused("DEPENDENCIES_UNSUPPORTED", detail));
-        }
+        self.has_dependencies(&execution.dependencies).await?;
         if !is_without_network(rulebook) {
             let detail = "commands have no network here; deny it or leave it out";
             return Err(refused("NETWORK_UNSUPPORTED", detail));
@@ -205,6 +223,21 @@ impl Sessions {
             Backend::None => Ok(()),
             Backend::Oci => self.has_image(execution.image.as_deref().unwrap_or_default()).await,
         }
+    }
+
+    /// All of them, and each fit to be mounted.
+    async fn has_dependencies(&self, names: &[String]) -> Result<(), Error> {
+        for name in names {
+            let Some(dir) = self.trees.dependencies.get(name).map(Path::to_owned) else {
+                let detail = format!("this host has no dependency {name}");
+                return Err(refused("DEPENDENCY_UNKNOWN", &detail));
+            };
+            let (own, name) = (self.trees.own.clone(), name.clone());
+            let looked = move || mounts::dependency::inspect(&name, &dir, &own);
+            let looked = tokio::task::spawn_blocking(looked).await?;
+            looked.map_err(|unfit| refused("DEPENDENCY_UNSAFE", &unfit.to_string()))?;
+        }
+        Ok(())
     }
 
     async fn has_image(&self, name: &str) -> Result<(), Error> {
@@ -246,7 +279,7 @@ impl Session {
 
 impl std::fmt::Debug for Sessions {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Sessions").field("workspaces", &self.workspaces).finish_non_exhaustive()
+        f.debug_struct("Sessions").field("trees", &self.trees).finish_non_exhaustive()
     }
 }
 

@@ -108,6 +108,11 @@ impl Place {
         self.root.join("base")
     }
 
+    /// Trees of the host that are held for a command.
+    pub(crate) fn mounts(&self) -> PathBuf {
+        self.root.join("mounts")
+    }
+
     pub(crate) fn make(&self, owner: u32, size: Size) -> io::Result<()> {
         private_directory(&self.root)?;
         private_directory(&self.blobs())?;
@@ -208,7 +213,7 @@ fn empty(root: &Dir) -> io::Result<()> {
 }
 
 /// Mount points at or below `root`, as the kernel lists them.
-fn mounts_below(root: &Path) -> io::Result<Vec<PathBuf>> {
+pub(crate) fn mounts_below(root: &Path) -> io::Result<Vec<PathBuf>> {
     let root = fs::canonicalize(root).unwrap_or_else(|_| root.to_owned());
     let text = fs::read("/proc/self/mountinfo")?;
     let points = text.split(|byte| *byte == b'\n').filter_map(|line| {

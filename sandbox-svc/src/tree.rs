@@ -10,12 +10,14 @@ pub(crate) mod path;
 pub(crate) mod reason;
 pub(crate) mod rules;
 pub(crate) mod scan;
+pub(crate) mod stamp;
 #[cfg(test)]
 pub(crate) mod testing;
 
 pub(crate) use blobs::Blobs;
-pub(crate) use dir::{Dir, Kind, Meta};
+pub(crate) use dir::{Closer, Dir, Kind, Meta};
 pub(crate) use inventory::{Inventory, Node};
 pub(crate) use path::RelPath;
 pub(crate) use reason::{NotCarried, Reason};
 pub(crate) use rules::Rules;
+pub(crate) use stamp::{Stamp, Stamps};

@@ -81,6 +81,7 @@ async fn asking(store: &Store) -> (Owner, RunId, PermissionId) {
         env: None,
         image: None,
         limits: None,
+        mounts: Vec::new(),
         snapshot: None,
         workspace: None,
         patch: None,

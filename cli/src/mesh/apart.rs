@@ -10,28 +10,31 @@ use super::{
 };
 use crate::file;
 
-/// A state directory holds keys, tokens and the ledger: a workspace may neither hold it nor lie in it.
+/// A state directory holds keys, tokens and the ledger: a tree that commands see may neither hold it nor
+/// lie in it.
 pub(crate) fn from_state(
     root: &Path,
-    workspaces: &BTreeMap<String, PathBuf>,
+    what: &'static str,
+    trees: &BTreeMap<String, PathBuf>,
 ) -> Result<Vec<Error>, Error> {
     let state = real(root)?;
     let meets = |dir: &Path| -> bool { state.starts_with(dir) || dir.starts_with(&state) };
     let mut faults = Vec::new();
-    for (name, dir) in workspaces {
+    for (name, dir) in trees {
         if meets(&real(dir)?) {
             let (name, state) = (name.clone(), root.to_owned());
-            faults.push(Error::Argument(Argument::Together { name, state }));
+            faults.push(Error::Argument(Argument::Together { what, name, state }));
         }
     }
     Ok(faults)
 }
 
-/// Held runs go on with the models and workspaces that they began with.
+/// Held runs go on with the models, workspaces and dependencies that they began with.
 pub(crate) fn from_held_runs(
     layout: &Layout,
     before: &Record,
     workspaces: &BTreeMap<String, PathBuf>,
+    dependencies: &BTreeMap<String, PathBuf>,
     models: &[Models],
 ) -> Result<Vec<Error>, Error> {
     let held = cleanup::held(layout)?;
@@ -50,10 +53,13 @@ pub(crate) fn from_held_runs(
             }
         }
     }
-    if !workspaces.is_empty() {
-        for (name, dir) in &before.workspaces {
-            if workspaces.get(name) != Some(dir) {
-                dropped("workspace", name.clone());
+    for (what, named, earlier) in [
+        ("workspace", workspaces, &before.workspaces),
+        ("dependency", dependencies, &before.dependencies),
+    ] {
+        for (name, dir) in earlier {
+            if !named.is_empty() && named.get(name) != Some(dir) {
+                dropped(what, name.clone());
             }
         }
     }
@@ -84,7 +90,7 @@ mod tests {
         std::fs::create_dir(&repo).unwrap();
         std::os::unix::fs::symlink(&repo, dir.path().join("link")).unwrap();
         let workspaces = BTreeMap::from([("demo".to_owned(), repo.clone())]);
-        let faults = |state: &Path| from_state(state, &workspaces).unwrap().len();
+        let faults = |state: &Path| from_state(state, "workspace", &workspaces).unwrap().len();
         for inside in ["repo", "repo/state", "repo/a/b", "link/state", "."] {
             assert_eq!(faults(&dir.path().join(inside)), 1, "{inside}");
         }

@@ -91,14 +91,14 @@ pub enum Argument {
     Name(String),
     #[error("{0} '{1}' is given twice")]
     Twice(&'static str, String),
-    #[error("workspace {} is not a directory, or has a comma in its path", .0.display())]
-    NotDirectory(PathBuf),
+    #[error("{0} {} is not a directory, or has a comma in its path", .1.display())]
+    NotDirectory(&'static str, PathBuf),
     #[error("no model is given")]
     NoModel,
     #[error("no workspace is given")]
     NoWorkspace,
-    #[error("workspace '{name}' and the state directory {} lie one within the other; the state holds keys and tokens", state.display())]
-    Together { name: String, state: PathBuf },
+    #[error("{what} '{name}' and the state directory {} lie one within the other; the state holds keys and tokens", state.display())]
+    Together { what: &'static str, name: String, state: PathBuf },
     #[error("{what} '{name}' is not named any more, and {held} held runs may need it")]
     Dropped { what: &'static str, name: String, held: usize },
 }
@@ -204,10 +204,12 @@ impl Argument {
             Self::NotNamed(_) => "write the name that manifests use, an equals sign and a path",
             Self::Name(_) => "choose a name such as 'demo' or 'my-project'",
             Self::Twice(..) => "give each name once",
-            Self::NotDirectory(_) => "check the path",
+            Self::NotDirectory(..) => "check the path",
             Self::NoWorkspace => "give --workspace NAME=DIR",
             Self::NoModel => "give --script FILE, or --models FILE with a provider",
-            Self::Together { .. } => "give --state a directory outside every workspace",
+            Self::Together { .. } => {
+                "give --state a directory outside every workspace and dependency"
+            }
             Self::Dropped { .. } => {
                 "name it as before, or answer the held runs first; 'harness runs cleanup' ends them"
             }

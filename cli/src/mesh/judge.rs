@@ -69,6 +69,7 @@ pub(crate) fn policy(
         isolation,
         engine,
         workspaces: &workspaces,
+        dependencies: &BTreeMap::new(),
         default_manifest: "",
         policy: files,
     };

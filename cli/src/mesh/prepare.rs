@@ -44,10 +44,12 @@ pub(crate) fn prepare(dir: &Path, options: &Options) -> Result<Prepared, Error> 
     let before = Record::read(&layout)?;
     let isolation = isolation(options.isolation, before.as_ref())?;
     let policy = policy(options, before.as_ref())?;
-    let Given { workspaces, manifests, models } = given(options, &policy, before.is_none())?;
-    let mut faults = apart::from_state(layout.root(), &workspaces)?;
+    let Given { workspaces, dependencies, manifests, models } =
+        given(options, &policy, before.is_none())?;
+    let mut faults = apart::from_state(layout.root(), "workspace", &workspaces)?;
+    faults.extend(apart::from_state(layout.root(), "dependency", &dependencies)?);
     if let Some(before) = &before {
-        faults.extend(apart::from_held_runs(&layout, before, &workspaces, &models)?);
+        faults.extend(apart::from_held_runs(&layout, before, &workspaces, &dependencies, &models)?);
     }
     Error::all(faults)?;
     let engine = match (&options.engine, &before) {
@@ -78,12 +80,17 @@ pub(crate) fn prepare(dir: &Path, options: &Options) -> Result<Prepared, Error> 
             ports,
             engine,
             workspaces,
+            dependencies,
             default_manifest: first.unwrap_or_default(),
             policy,
         },
         Some(before) => Record {
             engine,
             workspaces: if workspaces.is_empty() { before.workspaces } else { workspaces },
+            dependencies: match dependencies.is_empty() {
+                true => before.dependencies,
+                false => dependencies,
+            },
             default_manifest: first.unwrap_or(before.default_manifest),
             policy,
             ..before
@@ -103,6 +110,7 @@ pub(crate) fn prepare(dir: &Path, options: &Options) -> Result<Prepared, Error> 
 /// Everything that the command line named, read and judged.
 struct Given {
     workspaces: BTreeMap<String, PathBuf>,
+    dependencies: BTreeMap<String, PathBuf>,
     manifests: Vec<provision::Reviewed>,
     /// None where those of the last start are kept.
     models: Vec<Models>,
@@ -111,7 +119,8 @@ struct Given {
 /// All faults are found before anything is written, and all are told.
 fn given(options: &Options, policy: &PolicyFiles, new: bool) -> Result<Given, Error> {
     let mut faults = Vec::new();
-    let workspaces = workspaces(&options.workspaces, &mut faults);
+    let workspaces = trees("workspace", &options.workspaces, &mut faults);
+    let dependencies = trees("dependency", &options.dependencies, &mut faults);
     if new && options.workspaces.is_empty() {
         faults.push(Error::Argument(Argument::NoWorkspace));
     }
@@ -132,7 +141,7 @@ fn given(options: &Options, policy: &PolicyFiles, new: bool) -> Result<Given, Er
         faults.extend(judge::models(&program, &models)?);
     }
     Error::all(faults)?;
-    Ok(Given { workspaces, manifests, models })
+    Ok(Given { workspaces, dependencies, manifests, models })
 }
 
 /// The files that are named, and of the last start what is not named anew; as long as nobody says so, none is dropped.
@@ -207,16 +216,20 @@ pub(crate) fn occupy(layout: &Layout, isolation: Isolation, new: bool) -> Result
     }
 }
 
-fn workspaces(given: &[(String, PathBuf)], faults: &mut Vec<Error>) -> BTreeMap<String, PathBuf> {
+fn trees(
+    what: &'static str,
+    given: &[(String, PathBuf)],
+    faults: &mut Vec<Error>,
+) -> BTreeMap<String, PathBuf> {
     let mut all = BTreeMap::new();
     for (name, dir) in given {
         if let Err(fault) = named(name) {
             faults.push(fault);
         }
-        match workspace(dir) {
+        match tree(what, dir) {
             Ok(real) => {
                 if all.insert(name.clone(), real).is_some() {
-                    faults.push(Error::Argument(Argument::Twice("workspace", name.clone())));
+                    faults.push(Error::Argument(Argument::Twice(what, name.clone())));
                 }
             }
             Err(fault) => faults.push(fault),
@@ -225,11 +238,11 @@ fn workspaces(given: &[(String, PathBuf)], faults: &mut Vec<Error>) -> BTreeMap<
     all
 }
 
-fn workspace(dir: &Path) -> Result<PathBuf, Error> {
-    let real = fs::canonicalize(dir).map_err(file::failed("use workspace", dir))?;
-    // A comma separates workspaces where the service reads them.
+fn tree(what: &'static str, dir: &Path) -> Result<PathBuf, Error> {
+    let real = fs::canonicalize(dir).map_err(file::failed("use", dir))?;
+    // A comma separates them where the service reads them.
     if !real.is_dir() || real.as_os_str().as_encoded_bytes().contains(&b',') {
-        return Err(Error::Argument(Argument::NotDirectory(dir.to_owned())));
+        return Err(Error::Argument(Argument::NotDirectory(what, dir.to_owned())));
     }
     match real.to_str() {
         Some(_) => Ok(real),

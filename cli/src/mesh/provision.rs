@@ -191,6 +191,7 @@ fn settings(
         ports,
         engine,
         workspaces,
+        dependencies,
         default_manifest,
         policy,
         schema_version: _,
@@ -202,6 +203,7 @@ fn settings(
         isolation: *isolation,
         engine,
         workspaces,
+        dependencies,
         default_manifest,
         policy,
     };

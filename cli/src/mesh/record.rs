@@ -15,6 +15,8 @@ pub(crate) struct Record {
     pub(crate) ports: Ports,
     pub(crate) engine: PathBuf,
     pub(crate) workspaces: BTreeMap<String, PathBuf>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) dependencies: BTreeMap<String, PathBuf>,
     pub(crate) default_manifest: String,
     #[serde(default, skip_serializing_if = "PolicyFiles::is_empty")]
     pub(crate) policy: PolicyFiles,

@@ -14,6 +14,7 @@ pub(crate) struct Facts<'a> {
     pub(crate) isolation: Isolation,
     pub(crate) engine: &'a Path,
     pub(crate) workspaces: &'a BTreeMap<String, std::path::PathBuf>,
+    pub(crate) dependencies: &'a BTreeMap<String, std::path::PathBuf>,
     pub(crate) default_manifest: &'a str,
     pub(crate) policy: &'a PolicyFiles,
 }
@@ -51,6 +52,7 @@ fn own(facts: &Facts<'_>, service: Service) -> Table {
         isolation,
         engine,
         workspaces,
+        dependencies,
         default_manifest,
         policy,
     } = facts;
@@ -72,16 +74,23 @@ fn own(facts: &Facts<'_>, service: Service) -> Table {
             peer("audit-endpoint", Service::AuditSvc),
         ]),
         Service::SandboxSvc => {
-            let named =
-                workspaces.iter().map(|(name, dir)| Value::from(format!("{name}={}", path(dir))));
+            let named = |trees: &BTreeMap<String, std::path::PathBuf>| {
+                let each = trees.iter();
+                each.map(|(name, dir)| Value::from(format!("{name}={}", path(dir)))).collect()
+            };
+            let (workspaces, dependencies): (Vec<_>, Vec<_>) =
+                (named(workspaces), named(dependencies));
             let mut table = ceilings();
             table.extend([
                 state(),
                 peer("audit-endpoint", Service::AuditSvc),
                 entry("engine-socket", path(engine)),
-                entry("workspace", named.collect::<Vec<_>>()),
+                entry("workspace", workspaces),
                 entry("staging", staging(*isolation)),
             ]);
+            if !dependencies.is_empty() {
+                table.extend([entry("dependency", dependencies)]);
+            }
             table.extend(above(layout, policy));
             table
         }

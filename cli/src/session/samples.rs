@@ -36,6 +36,7 @@ pub(crate) fn plan(argv: &[&str]) -> Plan {
         env: None,
         image: None,
         limits: None,
+        mounts: Vec::new(),
         snapshot: None,
         workspace: None,
         patch: None,

@@ -3,7 +3,7 @@
 use std::{cmp::Reverse, fmt::Write as _};
 
 use event::{Layer, Matched, Scope};
-use receipt::{Part, PathText, Plan, Policy};
+use receipt::{Mount, MountMode, Part, PathText, Plan, Policy};
 use serde_json::Value;
 use time::format_description::well_known::Rfc3339;
 
@@ -41,6 +41,7 @@ pub(super) fn of(ask: &Ask) -> String {
     if let Some(plan) = &plan {
         section(&mut out, "rules:", rules(plan));
         section(&mut out, "policy files:", policies(plan));
+        section(&mut out, "directories of the host:", mounts(plan));
         section(
             &mut out,
             "protected paths, which tools run or obey on their own:",
@@ -159,6 +160,21 @@ fn policies(plan: &Plan) -> Vec<String> {
     let above = plan.policies.iter();
     let above = above.map(|Policy { layer, digest }| format!("{} {digest}", layer.as_str()));
     above.chain([format!("manifest {}", plan.manifest)]).collect()
+}
+
+/// A writable one is changed at once: nothing of it waits for an import.
+fn mounts(plan: &Plan) -> Vec<String> {
+    let line = |mount: &Mount| {
+        let Mount { source, target, mode } = mount;
+        let (source, target) = (escape::line(source), escape::line(target));
+        match mode {
+            MountMode::Ro => format!("{source} for reading, at {target}"),
+            MountMode::Rw => {
+                format!("{source} of the workspace itself, written directly, at {target}")
+            }
+        }
+    };
+    plan.mounts.iter().map(line).collect()
 }
 
 fn protected(plan: &Plan) -> Vec<String> {

@@ -67,6 +67,7 @@ pub(crate) fn plan(play: Play) -> Plan {
         env: (!play.imports()).then(BTreeSet::new),
         image: None,
         limits: None,
+        mounts: Vec::new(),
         snapshot: None,
         workspace: None,
         patch: play.imports().then(|| Patch {

@@ -7,8 +7,12 @@ use event::{Digest, Effect};
 
 use crate::action::Action;
 use crate::decision::{Decision, Layer, Matched, system};
-use crate::policy::{Opinion, Policy, Reach};
+use crate::glob::Glob;
+use crate::policy::{HardDeny, Opinion, Policy, Reach};
 use crate::requirement::Requirement;
+
+/// A private character, for a name that no pattern spells.
+pub(crate) const UNNAMED: char = '\u{f8ff}';
 
 /// A file that has a say.
 #[derive(Debug, Clone, Copy)]
@@ -84,6 +88,24 @@ impl<'p> Ballot<'p> {
                 }
                 None if side.layer == Layer::Manifest => self.opinion(*side, unruled(self.action)),
                 None => {}
+            }
+        }
+    }
+
+    /// What holds for anything in the directory, whatever it is called: a subject that no pattern names, and every
+    /// pattern that denies or asks about something in it. Longer exceptions to those do not count.
+    pub(crate) fn tree(&mut self, directory: &str) {
+        for unnamed in [format!("{directory}{UNNAMED}"), format!("{directory}{UNNAMED}/{UNNAMED}")]
+        {
+            self.rules(Some(&unnamed));
+        }
+        let below = Glob::new(&format!("{directory}**"));
+        for side in self.sides {
+            for hard in side.policy.hard_denied_within(self.action, &below) {
+                self.hard(*side, hard);
+            }
+            for opinion in side.policy.strict_within(self.action, &below) {
+                self.opinion(*side, opinion);
             }
         }
     }
@@ -188,16 +210,20 @@ impl<'p> Ballot<'p> {
 
     fn hard_denied(&mut self, side: Side<'p>, subject: Option<&str>) {
         for hard in side.policy.hard_denied(self.action, subject) {
-            self.push(Candidate {
-                layer: side.layer,
-                rule: hard.name(self.action),
-                effect: Effect::Deny,
-                reason: format!("{} is denied without exception", hard.text),
-                justification: None,
-                approvers: None,
-                rank: 0,
-            });
+            self.hard(side, hard);
         }
+    }
+
+    fn hard(&mut self, side: Side<'p>, hard: &HardDeny) {
+        self.push(Candidate {
+            layer: side.layer,
+            rule: hard.name(self.action),
+            effect: Effect::Deny,
+            reason: format!("{} is denied without exception", hard.text),
+            justification: None,
+            approvers: None,
+            rank: 0,
+        });
     }
 
     fn opinion(&mut self, side: Side<'p>, opinion: Opinion<'_>) {

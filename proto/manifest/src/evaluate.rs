@@ -4,7 +4,7 @@
 use event::{Digest, Effect};
 
 use crate::action::Action;
-use crate::ballot::{Ballot, Side};
+use crate::ballot::{Ballot, Side, UNNAMED};
 use crate::command::{Command, parse_exec_subject};
 use crate::decision::{Decision, Layer, system};
 use crate::host::HostPort;
@@ -22,6 +22,8 @@ pub enum Target {
         /// Something in it may be modified by the task, so it may be made or removed along with that.
         along: bool,
     },
+    /// A directory with whatever is in it or will be: nobody is asked again about each path.
+    Tree,
 }
 
 /// The files in force.
@@ -121,12 +123,20 @@ impl Evaluator<'_> {
         let directory = path.is_directory() || target != Target::File;
         let mut ballot = Ballot::new(action, Some(path.as_str()), &self.sides);
         ballot.rules(Some(&path.subject(directory)));
+        let tree = target == Target::Tree;
+        if tree {
+            ballot.tree(&path.subject(true));
+        }
         if is_git_directory(&path) {
             let reason = "nothing is written to .git, however it is spelt".to_owned();
             ballot.system(system::GIT_DIRECTORY, Effect::Deny, reason, 2);
         }
         let along = target == Target::Directory { along: true };
-        if self.manifest.is_some_and(|manifest| !along && !manifest.may_modify(path.as_str())) {
+        let modified = match target {
+            Target::Tree => format!("{}/{UNNAMED}", path.as_str()),
+            Target::File | Target::Directory { .. } => path.as_str().to_owned(),
+        };
+        if self.manifest.is_some_and(|manifest| !along && !manifest.may_modify(&modified)) {
             // No entry of allowed_paths can hold one either, so the entry would be looked for in vain.
             let reason = if path.as_str().chars().any(char::is_control) {
                 "the path holds a control character, and allowed_paths covers none that does"
@@ -135,7 +145,7 @@ impl Evaluator<'_> {
             };
             ballot.system(system::ALLOWED_PATHS, Effect::Deny, reason.to_owned(), 1);
         }
-        if self.protected.covers(&path) {
+        if self.protected.covers(&path) || tree && self.protected.may_cover_below(&path) {
             let reason = "tools run or obey what is written there".to_owned();
             ballot.system(system::PROTECTED_PATHS, Effect::Ask, reason, 1);
         }

@@ -1,5 +1,6 @@
 //! How two patterns lie to each other: whether one covers all that the other does, and whether anything is
-//! covered by both. Only lint asks; where an answer would take too long it is the one that reports nothing.
+//! covered by both. Where an answer would take too long, the one for lint reports nothing and the one for decisions
+//! overlooks nothing.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -10,18 +11,28 @@ const MAX_STATES: usize = 16_384;
 
 /// Whether some subject matches both.
 pub(crate) fn intersect(one: &Glob, other: &Glob) -> bool {
+    meet(one, other) == Some(true)
+}
+
+/// Whether it is not certain that no subject matches both: for what must not be overlooked.
+pub(crate) fn may_intersect(one: &Glob, other: &Glob) -> bool {
+    meet(one, other) != Some(false)
+}
+
+/// Nothing where the answer would take too long.
+fn meet(one: &Glob, other: &Glob) -> Option<bool> {
     if !one.prefix().starts_with(other.prefix()) && !other.prefix().starts_with(one.prefix()) {
-        return false;
+        return Some(false);
     }
     let (one, other) = (one.tokens(), other.tokens());
     let mut seen = BTreeSet::from([(0, 0)]);
     let mut queue = VecDeque::from([(0, 0)]);
     while let Some((left, right)) = queue.pop_front() {
         if left == one.len() && right == other.len() {
-            return true;
+            return Some(true);
         }
         if seen.len() > MAX_STATES {
-            return false;
+            return None;
         }
         let mut next = Vec::new();
         if one.get(left).is_some_and(may_be_nothing) {
@@ -37,7 +48,7 @@ pub(crate) fn intersect(one: &Glob, other: &Glob) -> bool {
         }
         queue.extend(next.into_iter().filter(|state| seen.insert(*state)));
     }
-    false
+    Some(false)
 }
 
 /// Whether every subject that `inner` covers is covered by `outer`.

@@ -7,6 +7,7 @@ use event::Effect;
 
 use crate::action::Action;
 use crate::glob::Glob;
+use crate::overlap::may_intersect;
 use crate::place::At;
 use crate::requirement::Requirement;
 
@@ -176,6 +177,32 @@ impl Policy {
     ) -> impl Iterator<Item = &'p HardDeny> {
         let listed = self.hard_deny.get(&action).map_or(&[][..], Vec::as_slice);
         listed.iter().filter(move |hard| hard.matches(subject))
+    }
+
+    /// What is denied, whatever else is written, of something that the pattern covers.
+    pub(crate) fn hard_denied_within<'p>(
+        &'p self,
+        action: Action,
+        within: &Glob,
+    ) -> impl Iterator<Item = &'p HardDeny> {
+        let listed = self.hard_deny.get(&action).map_or(&[][..], Vec::as_slice);
+        listed.iter().filter(move |hard| hard.text == FALLBACK || may_intersect(&hard.glob, within))
+    }
+
+    /// Each pattern that denies or asks about something that `within` covers; never the fallback.
+    pub(crate) fn strict_within<'p>(
+        &'p self,
+        action: Action,
+        within: &Glob,
+    ) -> impl Iterator<Item = Opinion<'p>> {
+        let patterns = match self.rules.get(&action) {
+            Some(Rule::Patterns { patterns, .. }) => patterns.as_slice(),
+            Some(Rule::Flat { .. }) | None => &[],
+        };
+        let strict = patterns.iter().filter(move |pattern| {
+            pattern.terms.effect != Effect::Allow && may_intersect(&pattern.glob, within)
+        });
+        strict.filter_map(move |pattern| self.of_matching(action, &[pattern]))
     }
 
     /// The patterns that match, the deciding one first; never the fallback.

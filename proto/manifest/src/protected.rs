@@ -6,6 +6,7 @@ mod builtin;
 use crate::ceiling::Ceiling;
 use crate::glob::Glob;
 use crate::names::{fold, is_git};
+use crate::overlap::may_intersect;
 use crate::path::WorkPath;
 
 /// The protected paths in force.
@@ -54,6 +55,15 @@ impl Protected {
         self.patterns
             .iter()
             .any(|pattern| pattern.matches(&folded) || pattern.matches(&format!("{folded}/")))
+    }
+}
+
+impl Protected {
+    /// Whether something that is or could be in the directory is covered. The built-in list has names that are
+    /// covered anywhere.
+    pub(crate) fn may_cover_below(&self, directory: &WorkPath) -> bool {
+        let below = Glob::new(&format!("{}/**", fold(directory.as_str())));
+        self.builtin || self.patterns.iter().any(|pattern| may_intersect(pattern, &below))
     }
 }
 

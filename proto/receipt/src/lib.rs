@@ -23,7 +23,7 @@ mod signed;
 mod signer;
 mod verifier;
 
-pub use event::{Effect, EffectClass, Executor, Layer, Matched, Scope};
+pub use event::{Effect, EffectClass, Executor, Layer, Matched, MountMode, Scope};
 
 pub use admission::{
     Admission, Approver, Asked, Counted, Fault, Knowledge, MAX_RECEIPTS, Shortfall, Why, admission,
@@ -36,9 +36,9 @@ pub use leaf::{EKU_OID, Signing, Untrusted};
 pub use path_text::PathText;
 pub use payload::{Audience, Grant, Obo, OboId, OnDisconnect, Payload, Receipt, Role};
 pub use plan::{
-    FileState, Limits, Network, NotCarried, NotCarriedEntry, Part, Patch, PatchEntry, PatchLink,
-    PatchOp, Plan, PlanTooLarge, Policy, Program, Snapshot, Totals, Version, plan_digest,
-    strictest,
+    FileState, Limits, Mount, Network, NotCarried, NotCarriedEntry, Part, Patch, PatchEntry,
+    PatchLink, PatchOp, Plan, PlanTooLarge, Policy, Program, Snapshot, Totals, Version,
+    plan_digest, strictest,
 };
 pub use requirement::{Progress, Requirement, Unfit, meant, progress, unfit};
 pub use signed::{OBO_KEY, Signed};

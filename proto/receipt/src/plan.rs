@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use event::id::{CallId, RunId, SessionId};
-use event::{Digest, Effect, EffectClass, Executor, Layer, Matched, Scope};
+use event::{Digest, Effect, EffectClass, Executor, Layer, Matched, MountMode, Scope};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -62,6 +62,9 @@ pub struct Plan {
     pub image: Option<Digest>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limits: Option<Limits>,
+    /// Trees of the host that a command finds beside its private copy, or in place of parts of it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub mounts: Vec<Mount>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub snapshot: Option<Snapshot>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -236,7 +239,21 @@ pub struct Limits {
 pub struct Snapshot {
     pub base: Digest,
     pub digest: Digest,
+    /// What is mounted, as it is on the host now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mounted: Option<Digest>,
     pub withheld: u64,
+}
+
+/// Never the host's own path: what that is, the executor's configuration says.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Mount {
+    /// The name of a dependency, or a path of the workspace, `dir/` for all that is in it.
+    pub source: String,
+    /// Where the command finds it.
+    pub target: String,
+    pub mode: MountMode,
 }
 
 /// A patch by digest, with what a person must see of it; the rest is fetched by that digest.

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use super::{bytes_text, clip, text};
 use crate::environment::{Environment, Present};
 use crate::error::Error;
+use crate::mounts;
 use crate::patch::unified::{Side, render, wants_bytes};
 use crate::patch::{Entry, file_state};
 use crate::planner::Stop;
@@ -38,7 +39,7 @@ pub(super) fn inspect(
         diff.push_str(&diff_of(environment, entry)?);
     }
     let stripped: Vec<&RelPath> = patch.stripped.iter().collect();
-    Ok(json!({
+    let mut value = json!({
         "patch": present.digest.to_string(),
         "totals": { "entries": patch.entries.len(), "bytes": patch.written_bytes() },
         "entries": patch.entries.iter().take(SHOWN).map(entry_value).collect::<Vec<_>>(),
@@ -49,7 +50,12 @@ pub(super) fn inspect(
         "setIdRemoved": paths(&stripped),
         "diff": clip(&diff, DIFF_BYTES),
         "diffTruncated": !whole || diff.len() > DIFF_BYTES,
-    }))
+    });
+    let direct = mounts::allowed::written_directly(rulebook.manifest());
+    if !direct.is_empty() {
+        value["writtenDirectly"] = direct.into();
+    }
+    Ok(value)
 }
 
 /// What is in the copy and does not come along.

@@ -11,7 +11,9 @@ use bollard::models::{
 };
 use serde_json::Value;
 
-use crate::engine::{EngineError, Spec, WORKSPACE};
+use event::MountMode;
+
+use crate::engine::{Bind, EngineError, Spec, WORKSPACE};
 
 const OOM_SCORE: i64 = 500;
 const TMP_INODES: u32 = 4096;
@@ -33,7 +35,7 @@ pub(crate) fn create_body(spec: &Spec) -> Result<ContainerCreateBody, EngineErro
         image: Some(spec.image.to_string()),
         entrypoint: Some(spec.argv.clone()),
         cmd: Some(Vec::new()),
-        user: Some(format!("{0}:{0}", spec.user)),
+        user: Some(spec.user.to_string()),
         working_dir: Some(WORKSPACE.to_owned()),
         hostname: Some("sbx".to_owned()),
         env: Some(env),
@@ -78,7 +80,7 @@ fn host_config(spec: &Spec) -> Result<HostConfig, EngineError> {
         nano_cpus: Some(number(limits.cpus_milli.saturating_mul(1_000_000))?),
         oom_score_adj: Some(OOM_SCORE),
         tmpfs: Some(HashMap::from([("/tmp".to_owned(), tmp)])),
-        mounts: Some(vec![workspace_mount(spec)?]),
+        mounts: Some(spec.binds.iter().map(mount).collect::<Result<_, _>>()?),
         log_config: Some(HostConfigLogConfig { typ: Some("none".to_owned()), config: None }),
         restart_policy: Some(RestartPolicy {
             name: Some(RestartPolicyNameEnum::NO),
@@ -97,16 +99,17 @@ fn host_config(spec: &Spec) -> Result<HostConfig, EngineError> {
     })
 }
 
-fn workspace_mount(spec: &Spec) -> Result<Mount, EngineError> {
-    let source = spec.workspace.to_str().ok_or(EngineError::Incomplete {
-        call: "create",
-        what: "a workspace path that is UTF-8",
-    })?;
+/// Data, never joined strings; without what is mounted below the source.
+fn mount(bind: &Bind) -> Result<Mount, EngineError> {
+    let Bind { source, target, mode } = bind;
+    let source = source
+        .to_str()
+        .ok_or(EngineError::Incomplete { call: "create", what: "a path that is UTF-8" })?;
     Ok(Mount {
-        target: Some(WORKSPACE.to_owned()),
+        target: Some(target.clone()),
         source: Some(source.to_owned()),
         typ: Some(MountType::BIND),
-        read_only: Some(false),
+        read_only: Some(*mode == MountMode::Ro),
         bind_options: Some(MountBindOptions {
             propagation: Some(MountBindOptionsPropagationEnum::RPRIVATE),
             non_recursive: Some(true),
@@ -206,7 +209,9 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::{NEVER, compare, create_body, words};
-    use crate::engine::{ContainerName, EngineError, Limits, Spec};
+    use event::MountMode;
+
+    use crate::engine::{Bind, ContainerName, EngineError, Limits, Spec, User};
 
     fn spec() -> Spec {
         Spec {
@@ -214,9 +219,20 @@ mod tests {
             image: event::Digest::of(b"image"),
             argv: vec!["true".to_owned()],
             env: BTreeMap::from([("CI".to_owned(), "1".to_owned())]),
-            user: 200_000,
+            user: User::of_slot(200_000),
             labels: BTreeMap::from([("harness.lease".to_owned(), "x".to_owned())]),
-            workspace: "/state/copy".into(),
+            binds: vec![
+                Bind {
+                    source: "/state/copy".into(),
+                    target: "/workspace".to_owned(),
+                    mode: MountMode::Rw,
+                },
+                Bind {
+                    source: "/srv/deps".into(),
+                    target: "/dependencies/deps".to_owned(),
+                    mode: MountMode::Ro,
+                },
+            ],
             limits: Limits {
                 memory: 1 << 20,
                 pids: 8,
@@ -298,6 +314,9 @@ mod tests {
         let mut wide = made();
         wide["HostConfig"]["Mounts"][0]["Source"] = json!("/");
         assert_eq!(compared(&wide).as_deref(), Some("HostConfig.Mounts"));
+        let mut writable = made();
+        writable["HostConfig"]["Mounts"][1]["ReadOnly"] = json!(false);
+        assert_eq!(compared(&writable).as_deref(), Some("HostConfig.Mounts"));
         assert!(words(NEVER).contains(&"Devices".to_owned()));
     }
 }

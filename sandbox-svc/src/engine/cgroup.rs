@@ -14,10 +14,14 @@ pub(crate) struct Cgroups(BTreeSet<PathBuf>);
 impl Cgroups {
     /// Of the process `pid` while it is there, and where engines usually put the container otherwise.
     pub(crate) fn of(id: &ContainerId, pid: Option<i32>) -> Self {
-        let hierarchies = hierarchies(&read(Path::new("/proc/self/mountinfo")));
+        Self::seen_in(Path::new("/proc"), id, pid)
+    }
+
+    fn seen_in(proc: &Path, id: &ContainerId, pid: Option<i32>) -> Self {
+        let hierarchies = hierarchies(&read(&proc.join("self/mountinfo")));
         let mut directories = BTreeSet::new();
         if let Some(pid) = pid {
-            let text = read(Path::new(&format!("/proc/{pid}/cgroup")));
+            let text = read(&proc.join(pid.to_string()).join("cgroup"));
             directories.extend(recorded(&hierarchies, &text, id));
         }
         for hierarchy in &hierarchies {
@@ -94,9 +98,7 @@ fn recorded(hierarchies: &[Hierarchy], text: &str, id: &ContainerId) -> Vec<Path
     for line in text.lines() {
         let mut fields = line.splitn(3, ':').skip(1);
         let (Some(controllers), Some(path)) = (fields.next(), fields.next()) else { continue };
-        if !path.contains(id.as_str()) {
-            continue;
-        }
+        let Some(own) = named_after(path, id) else { continue };
         let mount = hierarchies.iter().find(|hierarchy| match controllers {
             "" => hierarchy.controllers.is_empty(),
             names => names
@@ -104,12 +106,23 @@ fn recorded(hierarchies: &[Hierarchy], text: &str, id: &ContainerId) -> Vec<Path
                 .all(|name| hierarchy.controllers.iter().any(|controller| controller == name)),
         });
         if let Some(hierarchy) = mount {
-            directories.push(hierarchy.mount.join(path.trim_start_matches('/')));
+            // An engine may put the process into a group below the container's.
+            for path in BTreeSet::from([own, path]) {
+                directories.push(hierarchy.mount.join(path.trim_start_matches('/')));
+            }
         }
     }
     directories
 }
 
+/// The path up to the component that names the container.
+fn named_after<'p>(path: &'p str, id: &ContainerId) -> Option<&'p str> {
+    let at = path.find(id.as_str())? + id.as_str().len();
+    let end = path[at..].find('/').map_or(path.len(), |slash| at + slash);
+    Some(&path[..end])
+}
+
+/// Docker with its two drivers, then Podman with its two.
 fn usual_places(mount: &Path, id: &ContainerId) -> [PathBuf; 4] {
     let id = id.as_str();
     [
@@ -121,34 +134,4 @@ fn usual_places(mount: &Path, id: &ContainerId) -> [PathBuf; 4] {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::path::PathBuf;
-
-    use super::{hierarchies, oom_kill, recorded};
-    use crate::engine::ContainerId;
-
-    #[test]
-    fn directories_are_found_on_both_versions() {
-        let id = ContainerId::parse(&"a".repeat(64)).unwrap();
-        let mounts = "30 25 0:26 / /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory\n\
-                      31 25 0:27 / /sys/fs/cgroup/unified rw shared:9 - cgroup2 cgroup2 rw\n\
-                      32 25 0:28 / / rw - ext4 /dev/vda rw";
-        let text =
-            format!("4:memory:/docker/{0}\n0::/docker/{0}\n1:cpu:/docker/{0}\n", id.as_str());
-        assert_eq!(
-            recorded(&hierarchies(mounts), &text, &id),
-            [
-                PathBuf::from(format!("/sys/fs/cgroup/memory/docker/{}", id.as_str())),
-                PathBuf::from(format!("/sys/fs/cgroup/unified/docker/{}", id.as_str())),
-            ]
-        );
-        assert_eq!(recorded(&hierarchies(mounts), "4:memory:/\n0::/user.slice\n", &id).len(), 0);
-    }
-
-    #[test]
-    fn the_counter_of_kills_is_read_on_both_versions() {
-        assert_eq!(oom_kill("oom_kill_disable 0\nunder_oom 0\noom_kill 3\n"), Some(3));
-        assert_eq!(oom_kill("low 0\nhigh 0\nmax 7\noom 1\noom_kill 1\n"), Some(1));
-        assert_eq!(oom_kill(""), None);
-    }
-}
+mod tests;

@@ -5,8 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use manifest::{Action, Command, Decision, ResolvedProgram, exec_subject};
-use receipt::{EffectClass, Plan};
+use receipt::{Plan, Snapshot};
 
+use super::mounted::{Direct, Mounted};
 use super::parts::Parts;
 use super::{Planner, Stop};
 use crate::engine::{self, Image, ImageError};
@@ -49,23 +50,33 @@ impl Planner<'_> {
             let detail = format!("the manifest allows only these programs: {allowed}");
             return Err(Refusal::new(Reason::CommandNotAllowed, detail).into());
         }
+        let mounted = self.mounted().await?;
         let image = self.image().await?;
         let present = self.present().await?;
         let program = self.program(&image, name, &present).await?;
         let mut parts = Parts::of(self.decide_command(&argv, &program));
         self.decide_what_is_no_longer_readable(&present, &mut parts);
+        let direct = match &mounted {
+            Some(mounted) => self.decide_mounts(mounted, &present, &mut parts)?,
+            None => Direct::No,
+        };
         let limits = self.ceilings.lower(&execution.limits, timeout);
         let env = environment_variables(&image, limits.cpus_milli);
         let subject = exec_subject(&argv);
         let mut plan = Plan {
-            effect_class: EffectClass::Staged,
+            effect_class: direct.effect_class(),
+            scopes: direct.scopes(),
+            mounts: mounted.iter().flat_map(Mounted::shown).collect(),
             argv: Some(argv),
             program: Some(shown(&program)),
             cwd: Some(engine::WORKSPACE.to_owned()),
             env: Some(env.keys().cloned().collect::<BTreeSet<_>>()),
             image: Some(image.id),
             limits: Some(limits),
-            snapshot: Some(self.snapshot(&present)),
+            snapshot: Some(Snapshot {
+                mounted: mounted.as_ref().map(|mounted| mounted.looked.digest),
+                ..self.snapshot(&present)
+            }),
             ..self.pure(tool, Action::ProcessExec, subject.into())
         };
         parts.put_into(&mut plan);

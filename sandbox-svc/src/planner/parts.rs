@@ -40,6 +40,10 @@ impl Parts {
         self.add(Some(subject_of(path)), decision);
     }
 
+    pub(super) fn add_named(&mut self, subject: &str, decision: &Decision) {
+        self.add(Some(subject.to_owned().into()), decision);
+    }
+
     fn add(&mut self, subject: Option<PathText>, decision: &Decision) {
         self.wanted.extend(decision.approvers.as_ref().map(requirement));
         self.parts.push(part(subject, decision));

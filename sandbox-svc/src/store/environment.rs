@@ -126,6 +126,22 @@ impl Store {
         Ok(tx.commit().await?)
     }
 
+    /// The copy of an open environment was taken anew.
+    pub(crate) async fn retake_environment(&self, run: RunId, taken: &Taken) -> Result<()> {
+        let mut tx = self.begin().await?;
+        sqlx::query(
+            "UPDATE environment SET first_digest = ?2, base = ?3, left_out = ?4 \
+             WHERE run = ?1 AND state = 'open'",
+        )
+        .bind(run.to_string())
+        .bind(taken.first_digest.as_bytes().as_slice())
+        .bind(taken.base.to_bytes())
+        .bind(left_out_to_text(&taken.before))
+        .execute(&mut *tx)
+        .await?;
+        Ok(tx.commit().await?)
+    }
+
     /// A copy that was never finished leaves nothing behind.
     pub(crate) async fn forget_environment(&self, run: RunId) -> Result<()> {
         let mut tx = self.begin().await?;

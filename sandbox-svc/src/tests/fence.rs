@@ -79,12 +79,17 @@ async fn what_this_host_cannot_do_is_refused_by_name() {
         (
             text.replace("backend: oci", "backend: oci\n  mode: mount")
                 .replace("allowed_paths: ['**']", "allowed_paths: ['src/']"),
-            "MODE_UNSUPPORTED",
+            "WORKSPACE_OF_ROOT",
         ),
         (
-            text.replace("backend: oci", "backend: oci\n  dependencies: [x]"),
-            "DEPENDENCIES_UNSUPPORTED",
+            format!(
+                "{}execution: {{backend: none, mode: mount}}\n",
+                text.split("execution:").next().unwrap()
+            )
+            .replace("allowed_paths: ['**']", "allowed_paths: ['src/']"),
+            "MODE_UNSUPPORTED",
         ),
+        (text.replace("backend: oci", "backend: oci\n  dependencies: [x]"), "DEPENDENCY_UNKNOWN"),
         (text.replace("network: deny", "network: allow"), "NETWORK_UNSUPPORTED"),
         (text.replace("network: deny", "network: ask"), "NETWORK_UNSUPPORTED"),
         (text.replace("network: deny", "network: {'a.test:443': allow}"), "NETWORK_UNSUPPORTED"),

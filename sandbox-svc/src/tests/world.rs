@@ -159,6 +159,9 @@ impl World {
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, text).unwrap();
         }
+        let lib = dir.path().join("deps/lib");
+        fs::create_dir_all(&lib).unwrap();
+        fs::write(lib.join("greet.sh"), "echo hello from the library\n").unwrap();
         let pki = DevPki::new("test.harness".parse().unwrap()).unwrap();
         let signing = pki.receipts("0").unwrap();
         let gateway =
@@ -220,6 +223,11 @@ impl World {
         self.dir.path().join("workspace")
     }
 
+    /// The tree that this host offers as `lib`.
+    pub(super) fn dependency(&self) -> PathBuf {
+        self.dir.path().join("deps/lib")
+    }
+
     pub(super) fn sandbox(&self) -> &Arc<Sandbox> {
         &self.service.as_ref().unwrap().sandbox
     }
@@ -239,6 +247,7 @@ impl World {
             flag("audit-endpoint", &self.ledger_addr),
             flag("engine-socket", &self.engine.display()),
             flag("workspace", &format!("demo={}", self.workspace().display())),
+            flag("dependency", &format!("lib={}", self.dependency().display())),
             flag("staging", &self.staging),
             flag("max-memory", &"512MiB"),
             flag("max-pids", &"128"),
@@ -263,6 +272,12 @@ impl World {
 
     pub(super) async fn start(&mut self) {
         let config = self.config();
+        self.start_with(config).await;
+    }
+
+    /// A script runs on the host whenever the service passes the place.
+    pub(super) async fn start_running_at(&mut self, place: &str, script: &str) {
+        let config = Config { failpoint: Some(format!("run:{place}={script}")), ..self.config() };
         self.start_with(config).await;
     }
 

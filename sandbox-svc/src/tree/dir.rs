@@ -6,10 +6,12 @@ use std::io;
 use std::path::Path;
 
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawMode, ResolveFlags, StatxFlags};
+use rustix::fs::{
+    AtFlags, FileType, Mode, OFlags, RawMode, ResolveFlags, Statx, StatxAttributes, StatxFlags,
+};
 use rustix::io::Errno;
 
-use crate::tree::{Reason, RelPath};
+use crate::tree::{Reason, RelPath, Stamp};
 
 /// How often an interrupted or raced `openat2` is tried again.
 const OPEN_TRIES: usize = 16;
@@ -53,7 +55,10 @@ impl Meta {
     }
 
     fn of(fd: BorrowedFd<'_>, name: &[u8], flags: AtFlags) -> Result<Self, Errno> {
-        let stat = rustix::fs::statx(fd, name, flags, StatxFlags::BASIC_STATS)?;
+        Ok(Self::from(&rustix::fs::statx(fd, name, flags, StatxFlags::BASIC_STATS)?))
+    }
+
+    fn from(stat: &Statx) -> Self {
         let mode = RawMode::from(stat.stx_mode);
         let kind = match FileType::from_raw_mode(mode) {
             FileType::RegularFile => Kind::File,
@@ -65,7 +70,7 @@ impl Meta {
             | FileType::BlockDevice
             | FileType::Unknown => Kind::Special,
         };
-        Ok(Self {
+        Self {
             kind,
             mode: mode & 0o7777,
             links: stat.stx_nlink,
@@ -75,7 +80,7 @@ impl Meta {
             blocks: stat.stx_blocks,
             device: u64::from(stat.stx_dev_major) << 32 | u64::from(stat.stx_dev_minor),
             inode: stat.stx_ino,
-        })
+        }
     }
 
     pub(crate) fn of_file(file: impl AsFd) -> io::Result<Self> {
@@ -84,6 +89,31 @@ impl Meta {
 
     fn looks_sparse(&self) -> bool {
         self.size > self.blocks.saturating_mul(512).saturating_add(SPARSE_SLACK)
+    }
+}
+
+/// Everything that one look can say of an entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Closer {
+    pub(crate) meta: Meta,
+    pub(crate) stamp: Stamp,
+    /// Something is mounted there.
+    pub(crate) is_mount: bool,
+}
+
+impl Closer {
+    fn of(fd: BorrowedFd<'_>, name: &[u8], flags: AtFlags) -> Result<Self, Errno> {
+        let stat = rustix::fs::statx(fd, name, flags, StatxFlags::BASIC_STATS)?;
+        Ok(Self {
+            meta: Meta::from(&stat),
+            stamp: Stamp::of(&stat),
+            is_mount: stat.stx_attributes.contains(StatxAttributes::MOUNT_ROOT),
+        })
+    }
+
+    /// Of what is open already.
+    pub(crate) fn of_open(open: impl AsFd) -> io::Result<Self> {
+        Ok(Self::of(open.as_fd(), b"", AtFlags::EMPTY_PATH)?)
     }
 }
 
@@ -114,6 +144,30 @@ impl Dir {
             Ok(meta) => Ok(Some(meta)),
             Err(Errno::NOENT) => Ok(None),
             Err(error) => Err(refusal(error)),
+        }
+    }
+
+    /// As `look`, with all that it said.
+    pub(crate) fn look_closer(&self, name: &[u8]) -> Result<Option<Closer>, Reason> {
+        match Closer::of(self.as_fd(), name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(seen) => Ok(Some(seen)),
+            Err(Errno::NOENT) => Ok(None),
+            Err(error) => Err(refusal(error)),
+        }
+    }
+
+    /// Opens a file or directory, whatever it is like otherwise. What opened is what `seen` was.
+    pub(crate) fn open_as_seen(&self, name: &[u8], seen: &Meta) -> Result<OwnedFd, Reason> {
+        let kind = match seen.kind {
+            Kind::File => OFlags::empty(),
+            Kind::Directory => OFlags::DIRECTORY,
+            Kind::Link | Kind::Special => return Err(Reason::Special),
+        };
+        let open = self.open_quietly(name, OFlags::RDONLY | kind).map_err(refusal)?;
+        let meta = Meta::of_file(&open).map_err(|_| Reason::Unreadable)?;
+        match meta.kind == seen.kind && meta.identity() == seen.identity() {
+            true => Ok(open),
+            false => Err(Reason::Raced),
         }
     }
 

@@ -190,7 +190,7 @@ async fn a_signed_manifest_is_compiled_all_the_same() -> Result<()> {
     }
     for (path, mode, told) in [
         ("**", "mount", "MANIFEST_INVALID"),
-        ("link/**", "mount", "MODE_UNSUPPORTED"),
+        ("link/**", "mount", "WORKSPACE_OF_ROOT"),
         ("**", "snapshot", "IMAGE_UNKNOWN"),
     ] {
         assert_eq!(reason(granted(&ground.rig, path, mode)?.fence().await), told, "{path} {mode}");

@@ -88,6 +88,7 @@ pub(super) fn plan(request: &wire::PlanRequest, shape: &Shape, manifest: Digest)
         env: None,
         image: None,
         limits: None,
+        mounts: Vec::new(),
         snapshot: None,
         workspace: None,
         patch: None,

@@ -87,6 +87,28 @@ fn protected_paths_stand_apart() {
 }
 
 #[test]
+fn what_a_command_has_mounted_is_told_with_what_it_may_do_there() {
+    let mut plan = plan(&["true"]);
+    let mount = |source: &str, target: &str, mode| Mount {
+        source: source.to_owned(),
+        target: target.to_owned(),
+        mode,
+    };
+    plan.mounts = vec![
+        mount("crates", "/dependencies/crates", MountMode::Ro),
+        mount("src\u{202e}/", "/workspace/src\u{202e}", MountMode::Rw),
+    ];
+    let shown = ask(&plan).render();
+    assert!(
+        shown.contains(
+            "\ndirectories of the host:\n  crates for reading, at /dependencies/crates\n  src\\u{202e}/ of the workspace \
+             itself, written directly, at /workspace/src\\u{202e}\n"
+        ),
+        "{shown}"
+    );
+}
+
+#[test]
 fn who_is_needed_and_what_a_yes_covers_comes_last() {
     let mut plan = plan(&["true"]);
     let shown = ask(&plan).render();

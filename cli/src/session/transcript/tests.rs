@@ -60,6 +60,7 @@ fn plan() -> Plan {
         env: Some(BTreeSet::new()),
         image: None,
         limits: None,
+        mounts: Vec::new(),
         snapshot: None,
         workspace: None,
         patch: None,

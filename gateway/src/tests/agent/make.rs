@@ -67,6 +67,7 @@ pub(crate) fn plan(session: SessionId, run: RunId) -> Plan {
         env: None,
         image: None,
         limits: None,
+        mounts: Vec::new(),
         snapshot: None,
         workspace: None,
         patch: None,

@@ -26,6 +26,7 @@ mod reading;
 mod schema;
 #[cfg(test)]
 mod tell;
+mod trees;
 
 use manifest::{Ceiling, Manifest, Rulebook};
 

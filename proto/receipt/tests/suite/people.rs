@@ -108,6 +108,7 @@ pub(crate) fn plan(approval: Vec<Requirement>) -> Plan {
         env: None,
         image: None,
         limits: None,
+        mounts: Vec::new(),
         snapshot: None,
         workspace: None,
         patch: None,

@@ -40,6 +40,7 @@ fn example() -> Plan {
         env: None,
         image: None,
         limits: None,
+        mounts: Vec::new(),
         snapshot: None,
         workspace: None,
         patch: None,
@@ -151,7 +152,8 @@ fn a_plan_that_cannot_be_shown_is_refused() {
     assert_eq!(many.to_bytes(), Err(PlanTooLarge::Nodes));
     let long = Plan { argv: Some(vec!["x".repeat(512 * 1024)]), ..example() };
     assert_eq!(long.to_bytes(), Err(PlanTooLarge::Bytes));
-    let snapshot = Snapshot { base: Digest::of(b""), digest: Digest::of(b""), withheld: 1 << 53 };
+    let nothing = Digest::of(b"");
+    let snapshot = Snapshot { base: nothing, digest: nothing, mounted: None, withheld: 1 << 53 };
     let number = Plan { snapshot: Some(snapshot), ..example() };
     assert_eq!(number.to_bytes(), Err(PlanTooLarge::Number));
 }

@@ -5,9 +5,9 @@ use event::id::{CallId, RunId};
 use event::{Digest, Effect, EffectClass, Executor, Layer, Matched, Scope};
 use proptest::prelude::*;
 use receipt::{
-    FileState, Grant, Limits, Network, NotCarried, NotCarriedEntry, Part, Patch, PatchEntry,
-    PatchLink, PatchOp, PathText, Payload, Plan, Policy, Program, Requirement, Signed, Signer,
-    Snapshot, Totals, Verifier, Version, plan_digest, strictest,
+    FileState, Grant, Limits, Mount, MountMode, Network, NotCarried, NotCarriedEntry, Part, Patch,
+    PatchEntry, PatchLink, PatchOp, PathText, Payload, Plan, Policy, Program, Requirement, Signed,
+    Signer, Snapshot, Totals, Verifier, Version, plan_digest, strictest,
 };
 use uuid::Uuid;
 
@@ -141,14 +141,25 @@ fn patch() -> impl Strategy<Value = Patch> {
 }
 
 prop_compose! {
+    fn mount()(
+        source in "[a-z/]{1,8}",
+        target in "/[a-z]{0,8}",
+        mode in prop::sample::select(vec![MountMode::Ro, MountMode::Rw]),
+    ) -> Mount {
+        Mount { source, target, mode }
+    }
+}
+
+prop_compose! {
     fn command()(
         argv in prop::option::of(prop::collection::vec("[a-z é\n]{0,8}", 0..4)),
         cwd in prop::option::of("/[a-z]{0,8}"),
         env in prop::option::of(prop::collection::btree_set("[A-Z]{1,6}", 0..4)),
         image in prop::option::of(digest()),
         limits in prop::option::of(limits()),
-    ) -> (Option<Vec<String>>, Option<String>, Option<std::collections::BTreeSet<String>>, Option<Digest>, Option<Limits>) {
-        (argv, cwd, env, image, limits)
+        mounts in prop::collection::vec(mount(), 0..3),
+    ) -> (Option<Vec<String>>, Option<String>, Option<std::collections::BTreeSet<String>>, Option<Digest>, Option<Limits>, Vec<Mount>) {
+        (argv, cwd, env, image, limits, mounts)
     }
 }
 
@@ -164,8 +175,8 @@ prop_compose! {
         ]),
         manifest in digest(),
         (policies, approval, program) in terms(),
-        (argv, cwd, env, image, limits) in command(),
-        snapshot in prop::option::of((digest(), digest(), count())),
+        (argv, cwd, env, image, limits, mounts) in command(),
+        snapshot in prop::option::of((digest(), digest(), prop::option::of(digest()), count())),
         workspace in prop::option::of("[a-z]{1,8}"),
         patch in prop::option::of(patch()),
     ) -> Plan {
@@ -193,7 +204,13 @@ prop_compose! {
             env,
             image,
             limits,
-            snapshot: snapshot.map(|(base, digest, withheld)| Snapshot { base, digest, withheld }),
+            mounts,
+            snapshot: snapshot.map(|(base, digest, mounted, withheld)| Snapshot {
+                base,
+                digest,
+                mounted,
+                withheld,
+            }),
             workspace,
             patch,
         }
@@ -286,6 +303,10 @@ fn other_actions(plan: &Plan) -> Vec<Plan> {
                 }),
             };
         }),
+        with(&|p| {
+            let (source, target) = ("x".into(), "/dependencies/x".into());
+            p.mounts.push(Mount { source, target, mode: MountMode::Ro });
+        }),
         with(&|p| p.workspace.get_or_insert_default().push('x')),
         with(&|p| match &mut p.patch {
             Some(patch) => patch.digest = new(),
@@ -324,6 +345,7 @@ proptest! {
                 None => Some(Snapshot {
                     base: Digest::of(b"b"),
                     digest: Digest::of(b"d"),
+                    mounted: Some(Digest::of(b"m")),
                     withheld: 1,
                 }),
             },
