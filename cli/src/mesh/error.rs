@@ -91,8 +91,8 @@ pub enum Argument {
     Name(String),
     #[error("{0} '{1}' is given twice")]
     Twice(&'static str, String),
-    #[error("{0} {} is not a directory, or has a comma in its path", .1.display())]
-    NotDirectory(&'static str, PathBuf),
+    #[error("{what} {} is not a directory, or has a comma in its path", dir.display())]
+    NotDirectory { what: &'static str, dir: PathBuf },
     #[error("no model is given")]
     NoModel,
     #[error("no workspace is given")]
@@ -204,7 +204,7 @@ impl Argument {
             Self::NotNamed(_) => "write the name that manifests use, an equals sign and a path",
             Self::Name(_) => "choose a name such as 'demo' or 'my-project'",
             Self::Twice(..) => "give each name once",
-            Self::NotDirectory(..) => "check the path",
+            Self::NotDirectory { .. } => "check the path",
             Self::NoWorkspace => "give --workspace NAME=DIR",
             Self::NoModel => "give --script FILE, or --models FILE with a provider",
             Self::Together { .. } => {

@@ -242,7 +242,7 @@ fn tree(what: &'static str, dir: &Path) -> Result<PathBuf, Error> {
     let real = fs::canonicalize(dir).map_err(file::failed("use", dir))?;
     // A comma separates them where the service reads them.
     if !real.is_dir() || real.as_os_str().as_encoded_bytes().contains(&b',') {
-        return Err(Error::Argument(Argument::NotDirectory(what, dir.to_owned())));
+        return Err(Error::Argument(Argument::NotDirectory { what, dir: dir.to_owned() }));
     }
     match real.to_str() {
         Some(_) => Ok(real),
