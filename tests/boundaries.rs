@@ -124,6 +124,15 @@ fn pure_crates_reach_nothing_that_acts() {
 }
 
 #[test]
+fn the_egress_broker_reaches_nothing_worth_taking() {
+    let reached = reaches("egress");
+    let forbidden =
+        ["bollard", "sqlx", "proto", "transport", "tonic", "event", "manifest", "receipt"];
+    let found: Vec<_> = forbidden.into_iter().filter(|name| reached.contains(*name)).collect();
+    assert_eq!(found, Vec::<&str>::new());
+}
+
+#[test]
 fn kernel_and_ledger_stay_without_std() {
     for root in ["agent-svc/kernel/src", "audit-svc/ledger/src"] {
         let root = workspace().join(root);

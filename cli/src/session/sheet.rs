@@ -2,8 +2,8 @@
 //! question. Nothing is hidden and nothing is cut.
 use std::{cmp::Reverse, fmt::Write as _};
 
-use event::{Layer, Matched, Scope};
-use receipt::{Mount, MountMode, Part, PathText, Plan, Policy};
+use event::{Effect, Layer, Matched, Scope};
+use receipt::{Mount, MountMode, Network, Part, PathText, Plan, Policy};
 use serde_json::Value;
 use time::format_description::well_known::Rfc3339;
 
@@ -40,6 +40,11 @@ pub(super) fn of(ask: &Ask) -> String {
     section(&mut out, "characters that would not be seen, in:", hidden);
     if let Some(plan) = &plan {
         section(&mut out, "rules:", rules(plan));
+        section(
+            &mut out,
+            "network, by name, and what goes out cannot be taken back:",
+            network(plan),
+        );
         section(&mut out, "policy files:", policies(plan));
         section(&mut out, "directories of the host:", mounts(plan));
         section(
@@ -151,6 +156,27 @@ fn rules(plan: &Plan) -> Vec<String> {
         }
     }
     lines
+}
+
+/// Where the command may connect to, then what is taken out of that again.
+fn network(plan: &Plan) -> Vec<String> {
+    let Network::Broker { layers, private } = &plan.network else { return Vec::new() };
+    let reached = plan.parts.iter().filter(|part| part.action == "network");
+    let reached = reached.map(|part| {
+        let hosts = part.subject.as_ref().map(told).unwrap_or_default();
+        let public = part.subject.as_ref().and_then(PathText::as_str) == Some("*:443");
+        let public = if public { ", every public host with TLS" } else { "" };
+        format!("{} {hosts}{public}", part.effect.as_str())
+    });
+    let denied = layers.iter().flat_map(|layer| {
+        let rules = layer.rules.iter().filter(|rule| rule.effect == Effect::Deny);
+        layer.never.iter().chain(rules).map(move |rule| {
+            format!("not {}, which {} denies", escape::line(&rule.hosts), layer.layer.as_str())
+        })
+    });
+    let private =
+        private.iter().map(|host| format!("{} may be inside this site", escape::line(host)));
+    reached.chain(denied).chain(private).collect()
 }
 
 fn policies(plan: &Plan) -> Vec<String> {

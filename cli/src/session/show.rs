@@ -88,7 +88,8 @@ pub fn render(event: &Event) -> Option<String> {
         | Data::ReceiptRevoked(_)
         | Data::CallStarted(_)
         | Data::CallFinished(_)
-        | Data::CallRefused(_) => return None,
+        | Data::CallRefused(_)
+        | Data::EgressDecision(_) => return None,
     };
     Some(format!("- {text}"))
 }

@@ -83,6 +83,7 @@ catalogue! {
     "call.output" => CallOutput,
     "sandbox.started" => SandboxStarted,
     "sandbox.stopped" => SandboxStopped,
+    "egress.decision" => EgressDecision,
     "run.recorded" => RunRecorded,
     "error" => Failure,
 }
@@ -137,6 +138,7 @@ impl Data {
         match self {
             Self::PolicyDecision(data) => Some(data.effect.as_str()),
             Self::PermissionResolved(data) => Some(data.decision.as_str()),
+            Self::EgressDecision(data) => Some(data.decision.as_str()),
             _ => None,
         }
     }

@@ -68,6 +68,7 @@ impl Writer {
                 "call.refused",
                 "sandbox.started",
                 "sandbox.stopped",
+                "egress.decision",
             ],
             Self::ModelSvc => &["call.started", "call.finished", "call.refused"],
         }
@@ -122,6 +123,7 @@ mod tests {
         assert_eq!(writers("permission.counted"), [Writer::AgentSvc]);
         assert_eq!(writers("call.started"), [Writer::SandboxSvc, Writer::ModelSvc]);
         assert_eq!(writers("sandbox.started"), [Writer::AgentSvc, Writer::SandboxSvc]);
+        assert_eq!(writers("egress.decision"), [Writer::SandboxSvc]);
         assert_eq!(writers("no.such.type"), []);
     }
 

@@ -152,6 +152,11 @@ impl Evaluator<'_> {
         self.settle(ballot, action, Some(path.as_str()))
     }
 
+    /// The text of a pattern is matched by exactly the patterns that cover all that it covers.
+    pub(crate) fn decide_hosts(&self, pattern: &str) -> Decision {
+        self.plain(Action::Network, pattern, pattern)
+    }
+
     /// `shown` is the subject's normal form, `matched` what patterns are held against.
     fn plain(&self, action: Action, shown: &str, matched: &str) -> Decision {
         let mut ballot = Ballot::new(action, Some(shown), &self.sides);

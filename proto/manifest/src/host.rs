@@ -55,6 +55,78 @@ impl fmt::Display for HostPort {
     }
 }
 
+/// Hosts that a pattern covers. Two patterns have in common what a third covers, or nothing.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Hosts {
+    name: Name,
+    /// Absent for every port.
+    port: Option<u16>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum Name {
+    Any,
+    Below(String),
+    One(String),
+}
+
+impl Hosts {
+    pub(crate) fn parse(pattern: &str) -> Result<Self, BadHost> {
+        check_pattern(pattern)?;
+        let (host, port) = split(pattern)?;
+        let port = if port == "*" { None } else { Some(port_number(port)?) };
+        let name = match host.strip_prefix("*.") {
+            Some(domain) => Name::Below(domain.to_owned()),
+            None if host == "*" => Name::Any,
+            None => Name::One(host.to_owned()),
+        };
+        Ok(Self { name, port })
+    }
+
+    pub(crate) fn meet(&self, other: &Self) -> Option<Self> {
+        let port = match (self.port, other.port) {
+            (Some(one), Some(another)) if one != another => return None,
+            (one, another) => one.or(another),
+        };
+        Some(Self { name: self.name.meet(&other.name)?, port })
+    }
+}
+
+impl Name {
+    fn meet(&self, other: &Self) -> Option<Self> {
+        let narrower = match (self, other) {
+            (Self::Any, name) | (name, Self::Any) => name,
+            (Self::One(one), Self::One(another)) => (one == another).then_some(self)?,
+            (one @ Self::One(host), Self::Below(domain))
+            | (Self::Below(domain), one @ Self::One(host)) => {
+                is_below(host, domain).then_some(one)?
+            }
+            (Self::Below(one), Self::Below(another)) if one == another => self,
+            (Self::Below(one), Self::Below(another)) if is_below(one, another) => self,
+            (Self::Below(one), Self::Below(another)) => is_below(another, one).then_some(other)?,
+        };
+        Some(narrower.clone())
+    }
+}
+
+fn is_below(host: &str, domain: &str) -> bool {
+    host.strip_suffix(domain).is_some_and(|rest| rest.len() > 1 && rest.ends_with('.'))
+}
+
+impl fmt::Display for Hosts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.name {
+            Name::Any => f.write_str("*")?,
+            Name::Below(domain) => write!(f, "*.{domain}")?,
+            Name::One(host) => f.write_str(host)?,
+        }
+        match self.port {
+            Some(port) => write!(f, ":{port}"),
+            None => f.write_str(":*"),
+        }
+    }
+}
+
 /// A pattern of a rule about `network`: `host:port`, `*.domain:port` for what is below the domain and not the
 /// domain itself, `*:port` for every host; the port may be `*`.
 pub(crate) fn check_pattern(pattern: &str) -> Result<(), BadHost> {

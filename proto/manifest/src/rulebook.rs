@@ -56,6 +56,11 @@ impl Rulebook {
         self.evaluator().decide_write(path, target)
     }
 
+    /// A group of hosts by its pattern: what holds for those of them that no narrower pattern covers.
+    pub(crate) fn decide_hosts(&self, pattern: &str) -> Decision {
+        self.evaluator().decide_hosts(pattern)
+    }
+
     /// The ceilings in force, by the digests of their files.
     pub fn policies(&self) -> Vec<(Layer, Digest)> {
         self.ceilings().map(|(layer, ceiling)| (layer, ceiling.digest)).collect()

@@ -36,9 +36,9 @@ pub use leaf::{EKU_OID, Signing, Untrusted};
 pub use path_text::PathText;
 pub use payload::{Audience, Grant, Obo, OboId, OnDisconnect, Payload, Receipt, Role};
 pub use plan::{
-    FileState, Limits, Mount, Network, NotCarried, NotCarriedEntry, Part, Patch, PatchEntry,
-    PatchLink, PatchOp, Plan, PlanTooLarge, Policy, Program, Snapshot, Totals, Version,
-    plan_digest, strictest,
+    FileState, HostRule, Limits, Mount, Network, NetworkLayer, NotCarried, NotCarriedEntry,
+    OtherHosts, Part, Patch, PatchEntry, PatchLink, PatchOp, Plan, PlanTooLarge, Policy, Program,
+    Snapshot, Totals, Version, plan_digest, strictest,
 };
 pub use requirement::{Progress, Requirement, Unfit, meant, progress, unfit};
 pub use signed::{OBO_KEY, Signed};

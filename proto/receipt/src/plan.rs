@@ -216,6 +216,46 @@ pub struct Part {
 #[serde(tag = "mode", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Network {
     None,
+    /// By name, through the broker, to what every layer allows, or asks about when the plan is approved.
+    Broker {
+        layers: Vec<NetworkLayer>,
+        /// Hosts of this machine or site, which the administrator lists; all others are on the public internet.
+        #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+        private: BTreeSet<String>,
+    },
+}
+
+/// What one file says about hosts.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NetworkLayer {
+    pub layer: Layer,
+    /// Denied whatever else is written.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub never: Vec<HostRule>,
+    /// The longest that covers a host and port decides; of equal length, the strictest.
+    pub rules: Vec<HostRule>,
+    pub otherwise: OtherHosts,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HostRule {
+    /// `host:port`, `*.domain:port` for what is below the domain, `*:port`; the port may be `*`.
+    pub hosts: String,
+    pub effect: Effect,
+    pub rule: String,
+}
+
+/// What holds for hosts that no rule of the file covers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OtherHosts {
+    pub effect: Effect,
+    /// The only port that it allows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub port: Option<u16>,
+    pub rule: String,
 }
 
 /// Bytes, unless the name says otherwise.

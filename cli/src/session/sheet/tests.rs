@@ -69,6 +69,40 @@ fn rules_say_who_wrote_them_why_and_what_else_speaks() {
 }
 
 #[test]
+fn a_network_is_shown_as_what_is_reached_what_is_not_and_what_is_inside() {
+    let mut plan = plan(&["true"]);
+    assert!(!ask(&plan).render().contains("\nnetwork, "));
+    let rule = |hosts: &str, effect| receipt::HostRule {
+        hosts: hosts.to_owned(),
+        effect,
+        rule: "r".to_owned(),
+    };
+    let layer = |layer, never, rules| receipt::NetworkLayer {
+        layer,
+        never,
+        rules,
+        otherwise: receipt::OtherHosts { effect: Effect::Allow, port: None, rule: "r".to_owned() },
+    };
+    let layers = vec![
+        layer(Layer::Organisation, vec![rule("*.evil.test:*", Effect::Deny)], Vec::new()),
+        layer(Layer::Manifest, Vec::new(), vec![rule("a.test:22", Effect::Ask)]),
+    ];
+    plan.network = receipt::Network::Broker { layers, private: ["a.test:22".to_owned()].into() };
+    let mut public = part("network", Some("*:443"), Layer::Manifest, "r");
+    public.effect = Effect::Allow;
+    plan.parts.extend([part("network", Some("a.test:22"), Layer::Manifest, "r"), public]);
+    let shown = ask(&plan).render();
+    assert!(
+        shown.contains(
+            "\nnetwork, by name, and what goes out cannot be taken back:\n  ask a.test:22 (9 bytes, 1 line)\n  \
+             allow *:443 (5 bytes, 1 line), every public host with TLS\n  not *.evil.test:*, which organisation denies\n  \
+             a.test:22 may be inside this site\n"
+        ),
+        "{shown}"
+    );
+}
+
+#[test]
 fn protected_paths_stand_apart() {
     let mut plan = plan(&["true"]);
     plan.parts.extend([

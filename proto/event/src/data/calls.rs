@@ -238,3 +238,42 @@ pub enum SandboxStatus {
     Failed,
     Canceled,
 }
+
+/// One decision of the broker about one connection of a command. The host is as the command wrote it, escaped and
+/// cut where it is no name. Bytes are absent where nothing was connected, or where nobody could count any more.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct EgressDecision {
+    pub run_id: RunId,
+    pub call_id: CallId,
+    pub attempt: u32,
+    pub host: String,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub port: Option<u16>,
+    pub decision: EgressVerdict,
+    /// The rule of the plan that covers the host; absent where it was not looked for.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub rule: Option<String>,
+    /// Why it was denied, or how the connection ended.
+    pub reason: String,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub bytes_up: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub bytes_down: Option<u64>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EgressVerdict {
+    Allow,
+    Deny,
+}
+
+impl EgressVerdict {
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Allow => "allow",
+            Self::Deny => "deny",
+        }
+    }
+}

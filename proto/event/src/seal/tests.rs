@@ -197,6 +197,19 @@ fn catalogue() -> Vec<Data> {
             duration_ms: Some(5),
         }
         .into(),
+        EgressDecision {
+            run_id,
+            call_id,
+            attempt: 1,
+            host: text(),
+            port: Some(443),
+            decision: EgressVerdict::Allow,
+            rule: Some(text()),
+            reason: text(),
+            bytes_up: Some(7),
+            bytes_down: Some(9),
+        }
+        .into(),
         RunRecorded { run_id, task_id: text(), status: ReportStatus::Blocked, report_path: text() }
             .into(),
         Failure {

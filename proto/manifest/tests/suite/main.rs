@@ -13,6 +13,8 @@ mod layers;
 #[cfg(test)]
 mod lints;
 #[cfg(test)]
+mod network;
+#[cfg(test)]
 mod paths;
 #[cfg(test)]
 mod policy;

@@ -1,0 +1,5 @@
+//! The process of the egress broker.
+
+fn main() -> std::process::ExitCode {
+    egress::main()
+}
