@@ -136,6 +136,7 @@ impl Planner<'_> {
             snapshot: None,
             workspace: None,
             patch: None,
+            mcp: None,
         }
     }
 

@@ -85,6 +85,7 @@ async fn asking(store: &Store) -> (Owner, RunId, PermissionId) {
         snapshot: None,
         workspace: None,
         patch: None,
+        mcp: None,
     };
     let bytes = plan.to_bytes().unwrap();
     let ask = Ask {

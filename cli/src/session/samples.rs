@@ -40,6 +40,7 @@ pub(crate) fn plan(argv: &[&str]) -> Plan {
         snapshot: None,
         workspace: None,
         patch: None,
+        mcp: None,
     }
 }
 

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::fields::{Field, Reader, Table};
+use crate::server::{self, Server};
 
 const MAX_IMAGE: usize = 255;
 
@@ -36,6 +37,8 @@ pub struct Execution {
     pub allow_commands: Vec<String>,
     /// Named commands.
     pub checks: BTreeMap<String, Vec<String>>,
+    /// Tool servers by name; none without [`Backend::Oci`].
+    pub servers: BTreeMap<String, Server>,
     pub limits: Limits,
     pub dependencies: Vec<String>,
 }
@@ -71,8 +74,8 @@ impl Limits {
     };
 }
 
-pub(crate) const EXECUTION_KEYS: [&str; 7] =
-    ["backend", "mode", "image", "allow_commands", "checks", "limits", "dependencies"];
+pub(crate) const EXECUTION_KEYS: [&str; 8] =
+    ["backend", "mode", "image", "allow_commands", "checks", "servers", "limits", "dependencies"];
 pub(crate) const LIMIT_KEYS: [&str; 9] = [
     "memory",
     "pids",
@@ -94,6 +97,7 @@ impl Execution {
             image: None,
             allow_commands: Vec::new(),
             checks: BTreeMap::new(),
+            servers: BTreeMap::new(),
             limits: Limits::DEFAULT,
             dependencies: Vec::new(),
         }
@@ -126,6 +130,14 @@ impl Execution {
         let checks = optional(&table, "checks", BTreeMap::new(), |field| {
             checks(reader, field, allow_commands.as_deref())
         });
+        let servers = optional(&table, "servers", BTreeMap::new(), |field| {
+            if backend == Backend::None {
+                let what = format!("{} needs backend: oci; remove it", field.path);
+                reader.fault(field.node.place, what);
+                return None;
+            }
+            server::read(reader, field, allow_commands.as_deref())
+        });
         let limits =
             optional(&table, "limits", Limits::DEFAULT, |field| Limits::read(reader, field));
         let dependencies =
@@ -136,6 +148,7 @@ impl Execution {
             image: image?,
             allow_commands: allow_commands?,
             checks: checks?,
+            servers: servers?,
             limits: limits?,
             dependencies: dependencies?,
         })

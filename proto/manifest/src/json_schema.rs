@@ -5,6 +5,7 @@ use serde_json::{Map, Value, json};
 
 use crate::action::Action;
 use crate::rules::{MAX_COUNT, RESERVED};
+use crate::server::{MAX_SERVERS, MAX_TOOLS, SERVER_PATTERN, TOOL_PATTERN};
 
 const DIALECT: &str = "https://json-schema.org/draft/2020-12/schema";
 
@@ -99,6 +100,12 @@ fn execution() -> Value {
         "image": {"type": "string", "pattern": "^[A-Za-z0-9._/:@-]{1,255}$"},
         "allow_commands": {"$ref": "#/$defs/texts"},
         "checks": {"type": "object", "additionalProperties": {"$ref": "#/$defs/some_texts"}},
+        "servers": {
+            "type": "object",
+            "maxProperties": MAX_SERVERS,
+            "propertyNames": {"pattern": SERVER_PATTERN},
+            "additionalProperties": {"$ref": "#/$defs/server"},
+        },
         "limits": closed(json!({
             "memory": {"$ref": "#/$defs/bytes"},
             "pids": {"$ref": "#/$defs/positive"},
@@ -118,7 +125,31 @@ fn execution() -> Value {
         "required": ["image", "allow_commands"],
         "properties": {"allow_commands": {"minItems": 1}},
     });
+    execution["else"] = json!({"properties": {"servers": false}});
     execution
+}
+
+fn server() -> Value {
+    let mut server = closed(json!({
+        "command": described(
+            json!({"$ref": "#/$defs/some_texts"}),
+            "The argv that starts the server; its program is one of allow_commands.",
+        ),
+        "tools": described(
+            json!({
+                "type": "array",
+                "minItems": 1,
+                "maxItems": MAX_TOOLS,
+                "uniqueItems": true,
+                "items": {"type": "string", "pattern": TOOL_PATTERN},
+            }),
+            "The tools of the server that are offered.",
+        ),
+        "timeout": {"$ref": "#/$defs/duration"},
+        "output": {"$ref": "#/$defs/bytes"},
+    }));
+    server["required"] = json!(["command", "tools"]);
+    server
 }
 
 fn definitions() -> Value {
@@ -187,6 +218,7 @@ fn definitions() -> Value {
             Some(Action::Network) => "#/$defs/some_hosts",
             Some(_) | None => "#/$defs/some_patterns",
         }),
+        "server": server(),
         "tests": {"type": "array", "maxItems": 1000, "items": test()},
     })
 }
@@ -247,6 +279,7 @@ mod tests {
     use crate::policy_test::TEST_KEYS;
     use crate::rules::{APPROVERS_KEYS, TERMS_KEYS};
     use crate::schema::MANIFEST_KEYS;
+    use crate::server::SERVER_KEYS;
     use serde_json::Value;
 
     fn keys(schema: &Value, pointer: &str) -> Vec<String> {
@@ -268,6 +301,7 @@ mod tests {
             ("/properties/execution", &EXECUTION_KEYS),
             ("/properties/execution/properties/limits", &LIMIT_KEYS),
             ("/$defs/exec_terms/anyOf/1", &TERMS_KEYS),
+            ("/$defs/server", &SERVER_KEYS),
             ("/$defs/approvers", &APPROVERS_KEYS),
             ("/$defs/tests/items", &TEST_KEYS),
         ] {

@@ -49,6 +49,7 @@ pub enum Code {
     NeverMatches,
     OutsideAllowedPaths,
     UnlistedProgram,
+    UnlistedTool,
     Shadowed,
     CarveOut,
     AmbiguousOverlap,
@@ -63,10 +64,11 @@ pub enum Code {
 }
 
 impl Code {
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::NeverMatches,
         Self::OutsideAllowedPaths,
         Self::UnlistedProgram,
+        Self::UnlistedTool,
         Self::Shadowed,
         Self::CarveOut,
         Self::AmbiguousOverlap,
@@ -85,6 +87,7 @@ impl Code {
             Self::NeverMatches => "never-matches",
             Self::OutsideAllowedPaths => "outside-allowed-paths",
             Self::UnlistedProgram => "unlisted-program",
+            Self::UnlistedTool => "unlisted-tool",
             Self::Shadowed => "shadowed",
             Self::CarveOut => "carve-out",
             Self::AmbiguousOverlap => "ambiguous-overlap",

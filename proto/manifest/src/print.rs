@@ -10,6 +10,7 @@ use crate::policy::{Pattern, Policy, Rule};
 use crate::policy_test::{Example, PolicyTest};
 use crate::requirement::Requirement;
 use crate::schema::{Budget, Delivery, Interaction, Manifest, OnDisconnect};
+use crate::server::Server;
 
 /// The manifest's text; reading it gives the same manifest under another digest.
 pub fn print(manifest: &Manifest) -> String {
@@ -132,8 +133,16 @@ impl Out {
     }
 
     fn execution(&mut self, execution: &Execution) {
-        let Execution { backend, mode, image, allow_commands, checks, limits, dependencies } =
-            execution;
+        let Execution {
+            backend,
+            mode,
+            image,
+            allow_commands,
+            checks,
+            servers,
+            limits,
+            dependencies,
+        } = execution;
         let backend = match backend {
             Backend::Oci => "oci",
             Backend::None => "none",
@@ -154,6 +163,12 @@ impl Out {
         }
         for (name, argv) in checks {
             self.line(2, format_args!("{}: {}", quoted(name), list(argv)));
+        }
+        if !servers.is_empty() {
+            self.line(1, format_args!("servers:"));
+        }
+        for (name, server) in servers {
+            self.line(2, format_args!("{}: {}", quoted(name), server_text(server)));
         }
         self.limits(limits);
         self.line(1, format_args!("dependencies: {}", list(dependencies)));
@@ -230,6 +245,13 @@ pub(crate) fn approvers_text(requirement: &Requirement) -> String {
         members.push("signature: true".to_owned());
     }
     format!("{{{}}}", members.join(", "))
+}
+
+pub(crate) fn server_text(server: &Server) -> String {
+    let Server { argv, tools, timeout, output } = server;
+    let timeout = timeout.map_or_else(String::new, |it| format!(", timeout: {}", duration(it)));
+    let output = output.map_or_else(String::new, |it| format!(", output: {it}"));
+    format!("{{command: {}, tools: {}{timeout}{output}}}", list(argv), list(tools))
 }
 
 pub(crate) fn list<'t>(texts: impl IntoIterator<Item = &'t String>) -> String {

@@ -14,6 +14,7 @@ mod canonical;
 #[cfg(any(test, fuzzing))]
 mod fuzz;
 mod leaf;
+mod mcp;
 mod path_text;
 mod payload;
 mod plan;
@@ -33,6 +34,7 @@ pub use canonical::Malformed;
 #[cfg(any(test, fuzzing))]
 pub use fuzz::fuzz_decoders;
 pub use leaf::{EKU_OID, Signing, Untrusted};
+pub use mcp::{ToolCall, ToolServer};
 pub use path_text::PathText;
 pub use payload::{Audience, Grant, Obo, OboId, OnDisconnect, Payload, Receipt, Role};
 pub use plan::{

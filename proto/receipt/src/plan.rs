@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::canonical::{self, Malformed};
+use crate::mcp::ToolServer;
 use crate::path_text::PathText;
 use crate::requirement::Requirement;
 
@@ -71,6 +72,9 @@ pub struct Plan {
     pub workspace: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub patch: Option<Patch>,
+    /// What is asked of a tool server.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mcp: Option<ToolServer>,
 }
 
 impl Plan {

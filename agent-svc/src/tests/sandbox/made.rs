@@ -92,5 +92,6 @@ pub(super) fn plan(request: &wire::PlanRequest, shape: &Shape, manifest: Digest)
         snapshot: None,
         workspace: None,
         patch: None,
+        mcp: None,
     }
 }

@@ -64,6 +64,7 @@ fn plan() -> Plan {
         snapshot: None,
         workspace: None,
         patch: None,
+        mcp: None,
     }
 }
 

@@ -71,6 +71,7 @@ pub(crate) fn plan(session: SessionId, run: RunId) -> Plan {
         snapshot: None,
         workspace: None,
         patch: None,
+        mcp: None,
     }
 }
 

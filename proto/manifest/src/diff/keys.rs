@@ -10,10 +10,11 @@ use crate::decision::Layer;
 use crate::execution::{Backend, Execution, Limits, Mode};
 use crate::glob::Glob;
 use crate::overlap::contains;
-use crate::print::{approvers_text, duration, list};
+use crate::print::{approvers_text, duration, list, server_text};
 use crate::requirement::Requirement;
 use crate::rulebook::Rulebook;
 use crate::schema::{Delivery, OnDisconnect};
+use crate::server::Server;
 
 /// A key that has another value.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -149,6 +150,14 @@ impl Keys {
             let key = format!("execution.checks.{name}");
             self.change(&key, text(before), text(after), after.is_some());
         }
+        let names =
+            old.servers.keys().chain(new.servers.keys().filter(|n| !old.servers.contains_key(*n)));
+        for name in names {
+            let (before, after) = (old.servers.get(name), new.servers.get(name));
+            let text = |it: Option<&Server>| it.map_or_else(|| "not given".to_owned(), server_text);
+            let key = format!("execution.servers.{name}");
+            self.change(&key, text(before), text(after), gives_more(before, after));
+        }
         for ((key, before), (_, after)) in limits(&old.limits).into_iter().zip(limits(&new.limits))
         {
             self.change(&format!("execution.limits.{key}"), before, after, after > before);
@@ -168,6 +177,19 @@ impl Keys {
         let text = |limit: Option<Duration>| limit.map_or_else(|| "not given".to_owned(), duration);
         self.change(key, text(before), text(after), more(before, after));
     }
+}
+
+/// Another command is another server.
+fn gives_more(before: Option<&Server>, after: Option<&Server>) -> bool {
+    let (before, after) = match (before, after) {
+        (_, None) => return false,
+        (None, Some(_)) => return true,
+        (Some(before), Some(after)) => (before, after),
+    };
+    before.argv != after.argv
+        || added(&before.tools, &after.tools)
+        || more(before.timeout, after.timeout)
+        || more(before.output, after.output)
 }
 
 fn more<T: PartialOrd>(before: Option<T>, after: Option<T>) -> bool {

@@ -1,6 +1,8 @@
 //! Patterns that never match or never decide, and pairs whose precedence is by length alone. It compares what
 //! patterns cover, not how they look.
 
+use std::collections::BTreeMap;
+
 use event::Effect;
 
 use crate::action::Action;
@@ -13,6 +15,7 @@ use crate::place::At;
 use crate::policy::{FALLBACK, Pattern, Rule};
 use crate::policy_test::Example;
 use crate::schema::Manifest;
+use crate::server::{Server, tool_subject};
 
 use super::{Code, Notes};
 
@@ -172,6 +175,12 @@ pub(super) fn of_the_tests(manifest: &Manifest, notes: &mut Notes<'_>) {
     }
 }
 
+fn names_a_tool(servers: &BTreeMap<String, Server>, glob: &Glob) -> bool {
+    servers.iter().any(|(name, server)| {
+        server.tools.iter().any(|tool| glob.matches(&tool_subject(name, tool)))
+    })
+}
+
 /// Rules against what the rest of the manifest says.
 pub(super) fn of_the_task(manifest: &Manifest, notes: &mut Notes<'_>) {
     let allowed: Vec<Glob> = manifest
@@ -191,6 +200,12 @@ pub(super) fn of_the_task(manifest: &Manifest, notes: &mut Notes<'_>) {
         {
             let text = "allowed_paths covers nothing of it, so it is denied all the same";
             notes.warn(Code::OutsideAllowedPaths, pattern.at, pattern.name(action), text);
+        }
+        let servers = &manifest.execution.servers;
+        if action == Action::McpCall && !servers.is_empty() && !names_a_tool(servers, &pattern.glob)
+        {
+            let text = "no server of execution.servers lists such a tool";
+            notes.warn(Code::UnlistedTool, pattern.at, pattern.name(action), text);
         }
         if action == Action::ProcessExec && manifest.execution.backend == Backend::Oci {
             let prefix = pattern.glob.prefix();

@@ -138,3 +138,11 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn every_fault_of_a_tool_server_is_told() {
+    assert_snapshot!(faults(format!(
+        "{SEED}execution:\n  backend: oci\n  image: a\n  allow_commands: [sh]\n  servers:\n    Notes: {{command: [sh], tools: [a]}}\n    one: {{command: [python3, -m, x], tools: [a]}}\n    two: {{command: [sh], tools: [a, a, 'b c']}}\n    three: {{tools: [], colour: red}}\n    four: {{command: [sh], tools: [a], timeout: 5, output: many}}\n"
+    )));
+    assert_snapshot!(faults(format!("{SEED}execution: {{backend: none, servers: {{}}}}\n")));
+}

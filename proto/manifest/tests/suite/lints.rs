@@ -113,6 +113,16 @@ execution: {backend: oci, image: a, allow_commands: [cargo]}
 }
 
 #[test]
+fn a_rule_for_a_tool_that_no_server_lists_is_told() {
+    let servers = "execution: {backend: oci, image: a, allow_commands: [ls], servers: {notes: {command: [ls], tools: [read, a/b]}}}";
+    let rules = "permissions: {mcp.call: {'notes/read': allow, 'notes/a/*': ask, 'other/*': ask, 'notes/rm': deny, '*': ask}}";
+    assert_eq!(
+        short(&found(&format!("{rules}\n{servers}"))),
+        [(Code::UnlistedTool, "permissions.mcp.call[other/*]")]
+    );
+}
+
+#[test]
 fn asks_that_nobody_can_answer_are_told() {
     let members = "approvers: {roles: [auditor]}
 permissions:

@@ -94,7 +94,7 @@ fn manifest() -> impl Strategy<Value = String> {
                 (
                     c,
                     format!(
-                        "execution: {{backend: oci, image: 'a:1', allow_commands: {lines}, limits: {{cpus: 1.25, memory: {number}, time: 3m}}}}\n"
+                        "execution: {{backend: oci, image: 'a:1', allow_commands: {lines}, servers: {{n: {{command: {lines}, tools: [a/b], output: {number}}}, a-1: {{command: {lines}, tools: [x, y], timeout: 5s}}}}, limits: {{cpus: 1.25, memory: {number}, time: 3m}}}}\n"
                     ),
                 ),
                 (d, "interaction: {on_disconnect: hold, permission_timeout: 5h}\n".to_owned()),

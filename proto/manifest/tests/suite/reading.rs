@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use event::{Digest, Effect};
 use manifest::{
-    Action, Backend, Budget, Delivery, Execution, Interaction, Limits, Manifest, Mode, OnDisconnect,
+    Action, Backend, Budget, Delivery, Execution, Interaction, Limits, Manifest, Mode,
+    OnDisconnect, Server,
 };
 
 /// The first seed's keys only.
@@ -49,6 +50,8 @@ execution:
   image: registry.example/demo@sha256:2222222222222222222222222222222222222222222222222222222222222222
   allow_commands: [sh, cargo]
   checks: {test: [cargo, test, --lib]}
+  servers:
+    notes: {command: [sh, -c, notes], tools: [read_notes, write/note], timeout: 20s, output: 32KiB}
   limits:
     memory: 256MiB
     pids: 64
@@ -91,6 +94,7 @@ fn a_manifest_of_the_first_seed_has_the_careful_defaults() {
             image: None,
             allow_commands: vec![],
             checks: BTreeMap::new(),
+            servers: BTreeMap::new(),
             limits: Limits::DEFAULT,
             dependencies: vec![],
         },
@@ -125,6 +129,15 @@ fn every_key_is_read() {
             image: Some(format!("registry.example/demo@sha256:{}", "2".repeat(64))),
             allow_commands: texts(&["sh", "cargo"]),
             checks: BTreeMap::from([("test".to_owned(), texts(&["cargo", "test", "--lib"]))]),
+            servers: BTreeMap::from([(
+                "notes".to_owned(),
+                Server {
+                    argv: texts(&["sh", "-c", "notes"]),
+                    tools: texts(&["read_notes", "write/note"]),
+                    timeout: Some(Duration::from_secs(20)),
+                    output: Some(32_768),
+                },
+            )]),
             limits: Limits {
                 memory: 256 << 20,
                 pids: 64,

@@ -24,7 +24,7 @@ fn holds(root: &Value, words: &Map<String, Value>, word: &str, of: &Value, value
     let characters = value.as_str().map(|text| text.chars().count());
     let of_member = |name: &str| words.get("properties").and_then(|known| known.get(name));
     match word {
-        "$schema" | "$defs" | "title" | "description" | "then" => true,
+        "$schema" | "$defs" | "title" | "description" | "then" | "else" => true,
         "$ref" => {
             let pointer = of.as_str().unwrap().trim_start_matches('#');
             fits(root, root.pointer(pointer).unwrap(), value)
@@ -41,7 +41,9 @@ fn holds(root: &Value, words: &Map<String, Value>, word: &str, of: &Value, value
         "enum" => of.as_array().unwrap().contains(value),
         "const" => of == value,
         "anyOf" => of.as_array().unwrap().iter().any(|schema| fits(root, schema, value)),
-        "if" => !fits(root, of, value) || fits(root, &words["then"], value),
+        "if" if fits(root, of, value) => fits(root, &words["then"], value),
+        "if" => words.get("else").is_none_or(|schema| fits(root, schema, value)),
+        "maxProperties" => at_most(object.map(Map::len)),
         "required" => object.is_none_or(|object| {
             of.as_array().unwrap().iter().all(|name| object.contains_key(name.as_str().unwrap()))
         }),
@@ -103,6 +105,14 @@ fn what_is_refused_does_not_fit() {
         "execution: {backend: oci}",
         "execution: {backend: oci, image: a, allow_commands: []}",
         "execution: {backend: none, limits: {memory: 1GB}}",
+        "execution: {backend: none, servers: {}}",
+        "execution: {backend: oci, image: a, allow_commands: [a], servers: {N: {command: [a], tools: [t]}}}",
+        "execution: {backend: oci, image: a, allow_commands: [a], servers: {n: {command: [a]}}}",
+        "execution: {backend: oci, image: a, allow_commands: [a], servers: {n: {command: [], tools: [t]}}}",
+        "execution: {backend: oci, image: a, allow_commands: [a], servers: {n: {command: [a], tools: []}}}",
+        "execution: {backend: oci, image: a, allow_commands: [a], servers: {n: {command: [a], tools: [t, t]}}}",
+        "execution: {backend: oci, image: a, allow_commands: [a], servers: {n: {command: [a], tools: ['t*']}}}",
+        "execution: {backend: oci, image: a, allow_commands: [a], servers: {n: {command: [a], tools: [t], env: {}}}}",
         "interaction: {on_disconnect: stay}",
         "models: []",
         "models: [a, a]",
@@ -146,6 +156,7 @@ fn what_is_read_fits() {
         "hard_deny: {fs.write: ['infra/**'], network: ['*.a.test:443', '*']}",
         "tests: [{action: process.exec, argv: [ls, ''], expect: ask}]",
         "budget: {max_steps: '5'}",
+        "execution: {backend: oci, image: a, allow_commands: [a], servers: {n-1: {command: [a, b], tools: [a/b.C_d], timeout: 1s, output: 1KiB}}}",
     ] {
         agrees(&format!("{SEED}{members}\n"), true);
     }

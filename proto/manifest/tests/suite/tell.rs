@@ -187,6 +187,17 @@ fn other_keys_that_give_more_are_widenings_too() {
         (oci(""), oci("limits: {memory: 1GiB}"), "execution.limits.memory"),
         (oci(""), oci("dependencies: [a]"), "execution.dependencies"),
         (oci(""), oci("checks: {t: [ls]}"), "execution.checks.t"),
+        (oci(""), oci("servers: {n: {command: [ls], tools: [a]}}"), "execution.servers.n"),
+        (
+            oci("servers: {n: {command: [ls], tools: [a], timeout: 1s}}"),
+            oci("servers: {n: {command: [ls], tools: [a, b], timeout: 1s}}"),
+            "execution.servers.n",
+        ),
+        (
+            oci("servers: {n: {command: [ls], tools: [a], output: 1KiB}}"),
+            oci("servers: {n: {command: [ls], tools: [a]}}"),
+            "execution.servers.n",
+        ),
     ] {
         let changes = diff_keys(&with(&before), &with(&after));
         let keys: Vec<_> = changes.iter().map(|c| (c.key.as_str(), c.widening)).collect();

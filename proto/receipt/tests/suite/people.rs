@@ -112,6 +112,7 @@ pub(crate) fn plan(approval: Vec<Requirement>) -> Plan {
         snapshot: None,
         workspace: None,
         patch: None,
+        mcp: None,
     }
 }
 

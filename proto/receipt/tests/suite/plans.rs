@@ -4,8 +4,8 @@ use crate::pki::grant;
 use event::id::{CallId, RunId};
 use event::{Digest, Effect, EffectClass, Executor, Layer, Matched, Scope};
 use receipt::{
-    Malformed, Network, Part, Plan, PlanTooLarge, Policy, Program, Requirement, Snapshot, Version,
-    meant,
+    Malformed, Network, Part, Plan, PlanTooLarge, Policy, Program, Requirement, Snapshot, ToolCall,
+    ToolServer, Version, meant,
 };
 
 fn example() -> Plan {
@@ -44,6 +44,7 @@ fn example() -> Plan {
         snapshot: None,
         workspace: None,
         patch: None,
+        mcp: None,
     }
 }
 
@@ -111,6 +112,43 @@ fn what_rules_and_people_a_plan_rests_on_is_written_as_documented() {
         assert!(text.contains(member), "{member} in {text}");
     }
     assert!(!event::redact::holds_secret(&serde_json::from_str(&text).unwrap()));
+}
+
+fn of_a_tool(definition: &[u8], note: &str, hint: bool) -> Plan {
+    let call = ToolCall {
+        tool: "read_notes".into(),
+        definition: Digest::of(definition),
+        arguments: serde_json::Map::from_iter([("note".to_owned(), note.into())]),
+        description: Some("Reads a note.".into()),
+        hints: [("readOnlyHint".to_owned(), hint)].into(),
+    };
+    Plan { mcp: Some(ToolServer { server: "notes".into(), call: Some(call) }), ..example() }
+}
+
+#[test]
+fn a_plan_of_a_tool_names_its_definition_its_arguments_and_what_the_server_says_of_it() {
+    let plan = of_a_tool(b"one", "a", true);
+    let bytes = plan.to_bytes().unwrap();
+    assert_eq!(Plan::parse(&bytes), Ok(plan));
+    let member = format!(
+        r#""mcp":{{"call":{{"arguments":{{"note":"a"}},"definition":"{}","description":"Reads a note.","hints":{{"readOnlyHint":true}},"tool":"read_notes"}},"server":"notes"}}"#,
+        Digest::of(b"one")
+    );
+    let text = String::from_utf8(bytes).unwrap();
+    assert!(text.contains(&member), "{text}");
+}
+
+#[test]
+fn another_definition_another_argument_or_another_hint_is_another_action() {
+    let first = of_a_tool(b"one", "a", true);
+    let digest = |plan: &Plan| plan.action_digest().unwrap();
+    let again = Plan { call: CallId::new(), snapshot: None, ..first.clone() };
+    assert_eq!(digest(&again), digest(&first));
+    for other in
+        [of_a_tool(b"two", "a", true), of_a_tool(b"one", "b", true), of_a_tool(b"one", "a", false)]
+    {
+        assert_ne!(digest(&other), digest(&first));
+    }
 }
 
 #[test]
