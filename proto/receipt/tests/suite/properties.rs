@@ -213,6 +213,7 @@ prop_compose! {
             }),
             workspace,
             patch,
+            mcp: None,
         }
     }
 }
