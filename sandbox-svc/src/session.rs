@@ -215,6 +215,10 @@ impl Sessions {
             tokio::task::spawn_blocking(move || mounts::owner(&host, kind)).await??;
         }
         self.has_dependencies(&execution.dependencies).await?;
+        if !execution.servers.is_empty() {
+            let detail = "execution.servers are not served yet; leave them out";
+            return Err(refused("SERVERS_UNSUPPORTED", detail));
+        }
         if !is_without_network(rulebook) {
             let detail = "commands have no network here; deny it or leave it out";
             return Err(refused("NETWORK_UNSUPPORTED", detail));

@@ -90,6 +90,13 @@ async fn what_this_host_cannot_do_is_refused_by_name() {
             "MODE_UNSUPPORTED",
         ),
         (text.replace("backend: oci", "backend: oci\n  dependencies: [x]"), "DEPENDENCY_UNKNOWN"),
+        (
+            text.replace(
+                "  limits:",
+                "  servers: {notes: {command: [sh], tools: [read]}}\n  limits:",
+            ),
+            "SERVERS_UNSUPPORTED",
+        ),
         (text.replace("network: deny", "network: allow"), "NETWORK_UNSUPPORTED"),
         (text.replace("network: deny", "network: ask"), "NETWORK_UNSUPPORTED"),
         (text.replace("network: deny", "network: {'a.test:443': allow}"), "NETWORK_UNSUPPORTED"),
