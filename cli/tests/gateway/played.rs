@@ -70,6 +70,7 @@ pub(crate) fn plan(play: Play) -> Plan {
         mounts: Vec::new(),
         snapshot: None,
         workspace: None,
+        mcp: None,
         patch: play.imports().then(|| Patch {
             digest: patch_digest(),
             totals: Totals { entries: 1, bytes: 3 },
