@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 TARGET := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)
-PACKAGES := proto event manifest receipt acp transport gateway agent-svc kernel sandbox-svc egress model-svc audit-svc ledger harness e2e
+PACKAGES := proto event manifest receipt acp transport gateway agent-svc kernel sandbox-svc sandbox-init egress model-svc audit-svc ledger harness e2e
 BENCH ?=
 
 .PHONY: demo test lint bench clean setup build

@@ -8,7 +8,7 @@ say() { printf 'setup: %s\n' "$*"; }
 fail() { printf 'setup: %s\n' "$*" >&2; exit 1; }
 
 packages=()
-command -v cc > /dev/null || packages+=(gcc libc6-dev)
+command -v cc > /dev/null && [ -n "$(cc -print-file-name=libc.a | grep /)" ] || packages+=(gcc libc6-dev)
 command -v setpriv > /dev/null || packages+=(util-linux)
 command -v ss > /dev/null || packages+=(iproute2)
 [ -x /bin/busybox ] && /bin/busybox --list 2> /dev/null | grep -qx nc && ! ldd /bin/busybox > /dev/null 2>&1 \

@@ -49,6 +49,11 @@ const CAPABILITIES: &[Capability] = &[
         why: "one process decides what a run does next",
     },
     Capability {
+        krate: "sandbox-init",
+        holders: &["sandbox-svc"],
+        why: "one maker of containers tells their first process what to run",
+    },
+    Capability {
         krate: "manifest",
         holders: &["gateway", "agent-svc", "sandbox-svc", "model-svc", "harness"],
         why: "the ledger knows no policy",
@@ -121,6 +126,21 @@ fn pure_crates_reach_nothing_that_acts() {
         );
     }
     assert_eq!(faults, Vec::<String>::new());
+}
+
+/// It is in every container beside hostile programs, and built by every build of the service.
+#[test]
+fn the_first_process_of_a_container_links_next_to_nothing() {
+    let linked = [
+        "bitflags",
+        "errno",
+        "libc",
+        "linux-raw-sys",
+        "rustix",
+        "signal-hook",
+        "signal-hook-registry",
+    ];
+    assert_eq!(reaches("sandbox-init"), linked.map(str::to_owned).into());
 }
 
 #[test]

@@ -14,11 +14,12 @@ use transport::{CancellationToken, Chain, Context, Service, StateDir};
 
 use crate::api::{Api, CALLERS, SERVICE};
 use crate::config::{Config, StagingKind};
-use crate::engine::Docker;
+use crate::engine::{self, Docker};
 use crate::error::Error;
 use crate::ledger::Ledger;
 use crate::limits::Ceilings;
 use crate::policy::Policies;
+use crate::pool::Pool;
 use crate::program::Images;
 use crate::sandbox::{Parts, Sandbox};
 use crate::session::{Sessions, Trees};
@@ -71,6 +72,7 @@ pub async fn bind(config: Config, context: Context) -> Result<Bound, Error> {
             engine.clone(),
             policies,
         ),
+        pool: Pool::new(config.warm_containers),
         instance: store.instance().await?,
         store,
         engine,
@@ -82,6 +84,10 @@ pub async fn bind(config: Config, context: Context) -> Result<Bound, Error> {
         stopping: context.shutdown.clone(),
         failpoint: config.failpoint(),
         keep_expired: config.keep_expired,
+        init: engine::init::install(&state_dir).map_err(Error::file(
+            "the first process of containers cannot be kept below",
+            &state_dir,
+        ))?,
         boot: boot_id().map_err(Error::file("the boot id cannot be read from", "/proc"))?,
         own,
         lock,

@@ -84,6 +84,10 @@ pub struct Config {
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     pub max_tmp_bytes: u64,
 
+    /// How many started containers may wait, each for one command of one run; 0 has every command start its own
+    #[arg(long, value_name = "COUNT", default_value_t = 0)]
+    pub warm_containers: usize,
+
     /// How long a private copy is kept after its session's grant has run out; until then a renewed grant
     /// finds it
     #[arg(long, value_name = "DURATION", default_value = "7d", value_parser = transport::config::duration)]

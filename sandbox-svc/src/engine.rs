@@ -4,6 +4,7 @@
 mod body;
 pub(crate) mod cgroup;
 mod docker;
+pub(crate) mod init;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,7 +16,7 @@ use event::MountMode;
 
 use crate::tree::Meta;
 
-pub(crate) use docker::Docker;
+pub(crate) use docker::{Docker, Frames, Input};
 
 /// Where a command finds the copy, and itself.
 pub(crate) const WORKSPACE: &str = "/workspace";
@@ -47,6 +48,11 @@ impl ContainerId {
 impl ContainerName {
     pub(crate) fn of(call: event::id::CallId, attempt: u32) -> Self {
         Self(format!("sbx-{}a{attempt}", call.as_uuid().simple()))
+    }
+
+    /// Of one that waits for its command; which call it will be, nobody knows yet.
+    pub(crate) fn waiting(lease: uuid::Uuid) -> Self {
+        Self(format!("sbx-p{}", lease.simple()))
     }
 
     pub(crate) fn as_str(&self) -> &str {
@@ -89,13 +95,22 @@ pub(crate) struct Image {
 pub(crate) struct Spec {
     pub(crate) name: ContainerName,
     pub(crate) image: event::Digest,
-    pub(crate) argv: Vec<String>,
-    pub(crate) env: BTreeMap<String, String>,
+    /// The image's search path: all of an environment that the first process gets.
+    pub(crate) path: String,
     pub(crate) user: User,
     pub(crate) labels: BTreeMap<String, String>,
     /// The private copy, which becomes the working directory, and whatever is mounted beside or on it.
     pub(crate) binds: Vec<Bind>,
     pub(crate) limits: Limits,
+}
+
+impl Spec {
+    /// Whether a container of the other is as good, but for whose it is: its name, and the labels that say so.
+    pub(crate) fn is_like(&self, other: &Self) -> bool {
+        let nobodys =
+            |spec: &Self| Self { name: self.name.clone(), labels: BTreeMap::new(), ..spec.clone() };
+        nobodys(self) == nobodys(other)
+    }
 }
 
 /// Whom a command runs as, by numbers.

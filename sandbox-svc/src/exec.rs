@@ -1,40 +1,48 @@
 //! One command in one container, from its admission to the proof that nothing of it is left. Every step is
 //! written down before it is taken, so that another process can go on from there.
 //!
-//! The clock of a command is this process's. A stop ends commands first; after a kill a container runs on
-//! until the next start, or `--purge`, collects it. Nothing inside can carry the limit: the image's programs
-//! are not ours, an own first process would share its user with the command, and limits of the kernel count
-//! processor time of one process and not hours.
+//! A command has two clocks: this process's, and, a little later, that of the container's own first process, which
+//! is out of the command's reach. So a kill of this service leaves no command without one; what has run out
+//! meanwhile is collected at the next start, or by `--purge`.
 
+mod make;
 mod mounted;
+mod order;
 mod settle;
+mod stop;
 mod watch;
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use event::id::CallId;
+use sandbox_init::Nonce;
 use tracing::{info, warn};
 use transport::Chain;
+use uuid::Uuid;
 
 use crate::engine::cgroup::Cgroups;
 use crate::engine::{
-    Bind, ContainerId, ContainerName, Created, Docker, EngineError, Handle, Image, Inspected,
-    Limits, Spec, Status,
+    ContainerId, ContainerName, Docker, EngineError, Frames, Handle, Image, Input, Inspected,
+    Status,
 };
 use crate::environment::Environment;
 use crate::error::Error;
+use crate::exec::order::Order;
+use crate::exec::watch::Watched;
 use crate::failpoint::Stopped;
 use crate::import::ImportError;
 use crate::ledger;
 use crate::lifecycle::{Ended, StopReason, Text, Way};
 use crate::live::Live;
 use crate::mounts::Held;
-use crate::planner::environment_variables;
+use crate::pool::{Claim, Leased, Member};
 use crate::sandbox::Sandbox;
 use crate::session::{Session, now_ms};
-use crate::store::{ExecutionRow, ExecutionState, StoreError};
+use crate::store::{ExecutionRow, ExecutionState, Started, StoreError};
 use crate::tree::stamp::Changes;
+
+pub(crate) use make::Made;
 
 /// Labels of our containers; only ids and digests.
 pub(crate) const OWNER_LABEL: &str = "harness.owner";
@@ -142,23 +150,84 @@ impl Run<'_> {
 
     /// Nothing of this call has run yet.
     async fn begin(&self, environment: &Environment) -> Result<(Ended, Cgroups), Unsettled> {
-        self.sandbox.store.note_creating(self.call()).await?;
+        let not_started = |cause| Ok((self.not_started(cause), Cgroups::default()));
+        if self.row.reason.is_some() {
+            return not_started("it was stopped before it began".to_owned());
+        }
+        let (image, order) = match self.order().await? {
+            Ok(order) => order,
+            Err(cause) => return not_started(cause),
+        };
+        // Trees of the host are held for one call and are in no container that waits.
+        if self.plan.mounts.is_empty() {
+            let spec = self.spec(environment, &image, self.binds(environment, None));
+            let policy = self.session.policy_rev();
+            match self.sandbox.pool.claim(environment.run, &spec, &policy) {
+                Claim::None => (),
+                Claim::Stale(member, leased) => self.sandbox.discard(member, leased).await,
+                Claim::Fits(member, leased) => {
+                    if let Some(ended) = self.begin_in(member, leased, &order).await? {
+                        return Ok(ended);
+                    }
+                }
+            }
+        }
+        self.begin_anew(environment, &image, &order).await
+    }
+
+    /// In a container that waits; nothing when it turns out to be of no use.
+    async fn begin_in(
+        &self,
+        member: Member,
+        leased: Leased,
+        order: &Order,
+    ) -> Result<Option<(Ended, Cgroups)>, Unsettled> {
+        let seen = self.engine.inspect(Handle::Id(&member.id)).await;
+        if !matches!(seen, Ok(Some(Inspected { status: Status::Running, .. }))) {
+            self.sandbox.discard(member, leased).await;
+            return Ok(None);
+        }
+        let Member { lease, id, spec, frames, input, cgroups, .. } = member;
+        let claimed = Some((id.as_str(), lease));
+        self.note_started(&spec.name, &cgroups, order.nonce, claimed).await?;
+        // From here on it is the call's.
+        drop(leased);
+        self.sandbox.failpoint.hit("exec-claimed")?;
+        match self.give(order, &id, frames, input, cgroups).await? {
+            (Watched::Ended(ended), cgroups) => Ok(Some((ended, cgroups))),
+            (Watched::NothingRan, _) => {
+                self.remove(&id).await?;
+                Ok(None)
+            }
+        }
+    }
+
+    /// In a container of its own making.
+    async fn begin_anew(
+        &self,
+        environment: &Environment,
+        image: &Image,
+        order: &Order,
+    ) -> Result<(Ended, Cgroups), Unsettled> {
+        self.sandbox.store.note_creating(self.call(), self.row.lease).await?;
         self.sandbox.failpoint.hit("exec-creating")?;
+        let not_started = |cause| Ok((self.not_started(cause), Cgroups::default()));
         let held = match self.hold(environment).await? {
             Ok(held) => held,
             Err(refusal) => return Ok((self.refused(refusal), Cgroups::default())),
         };
         self.sandbox.failpoint.hit("exec-held")?;
-        let id = match self.create(environment, held.as_deref()).await? {
+        let spec = self.spec(environment, image, self.binds(environment, held.as_deref()));
+        let id = match self.create(&spec).await? {
             Ok(id) => id,
-            Err(cause) => return Ok((self.not_started(cause), Cgroups::default())),
+            Err(cause) => return not_started(cause),
         };
         self.sandbox.store.note_created(self.call(), id.as_str()).await?;
         self.sandbox.failpoint.hit("exec-created")?;
         // Before the start, so that not a byte is missed.
-        let frames = match self.engine.attach(&id).await {
-            Ok(frames) => frames,
-            Err(error) => return Ok((self.not_started(cause_of(&error)), Cgroups::default())),
+        let (frames, input) = match self.engine.attach(&id).await {
+            Ok(attached) => attached,
+            Err(error) => return not_started(cause_of(&error)),
         };
         if let Some(held) = held {
             self.sandbox.failpoint.hit("exec-attached")?;
@@ -166,110 +235,75 @@ impl Run<'_> {
                 return Ok((self.refused(refusal), Cgroups::default()));
             }
         }
-        let began = tokio::time::Instant::now();
         let failed = self.engine.start(&id).await.err();
         let seen = self.inspect_surely(Handle::Id(&id)).await?;
-        match (failed, seen) {
+        let seen = match (failed, seen) {
             // An error answer is no result: what the container says, counts.
             (
                 Some(error @ EngineError::Refused { .. }),
                 None | Some(Inspected { status: Status::Created, .. }),
-            ) => Ok((self.not_started(cause_of(&error)), Cgroups::default())),
-            // No answer at all: it may start yet, before it is removed.
+            ) => return not_started(cause_of(&error)),
+            // Without its frame it runs nothing, even if it starts yet.
             (Some(_), Some(Inspected { status: Status::Created, .. })) | (_, None) => {
-                Ok((self.gone(true), Cgroups::default()))
+                return not_started("the engine did not say that the container started".to_owned());
             }
-            (None, Some(Inspected { status: Status::Created, .. })) => Ok((
-                self.not_started("the engine did not start the container".to_owned()),
-                Cgroups::default(),
-            )),
-            (_, Some(seen)) => {
-                let cgroups = Cgroups::of(&id, seen.pid);
-                self.note_started(&cgroups).await?;
-                self.sandbox.failpoint.hit("exec-started")?;
-                self.watch(&id, frames, cgroups, began, false).await
+            (None, Some(Inspected { status: Status::Created, .. })) => {
+                return not_started("the engine did not start the container".to_owned());
             }
-        }
-    }
-
-    /// A cause instead of an id when the engine will not make the container.
-    async fn create(
-        &self,
-        environment: &Environment,
-        held: Option<&Held>,
-    ) -> Result<Result<ContainerId, String>, Unsettled> {
-        let image = match self.engine.image_by_id(self.plan.image).await {
-            Ok(image) => image,
-            Err(error) => return Ok(Err(Chain(&error).to_string())),
+            (_, Some(seen)) => seen,
         };
-        let spec = self.spec(environment, &image, self.binds(environment, held));
-        for _ in 0..2 {
-            match self.engine.create(&spec).await {
-                Ok(Created::Made(id)) => return Ok(Ok(id)),
-                // A create of an earlier process whose answer was lost, or somebody else's.
-                Ok(Created::NameTaken) => match self
-                    .inspect_surely(Handle::Name(&spec.name))
-                    .await?
-                {
-                    Some(seen) if self.is_ours(&seen) => self.remove(&seen.id).await?,
-                    Some(_) => return Ok(Err("a container of that name is not ours".to_owned())),
-                    None => (),
-                },
-                Err(EngineError::NotLockedDown(field)) => {
-                    return Ok(Err(format!("the engine did not lock the container down: {field}")));
-                }
-                Err(error @ EngineError::Refused { .. }) => return Ok(Err(cause_of(&error))),
-                Err(error) => {
-                    // It may have been made all the same.
-                    if let Some(seen) = self.inspect_surely(Handle::Name(&spec.name)).await?
-                        && self.is_ours(&seen)
-                    {
-                        self.remove(&seen.id).await?;
-                    }
-                    return Ok(Err(cause_of(&error)));
-                }
+        let cgroups = Cgroups::of(&id, seen.pid);
+        self.note_started(&spec.name, &cgroups, order.nonce, None).await?;
+        self.sandbox.failpoint.hit("exec-started")?;
+        match self.give(order, &id, frames, input, cgroups).await? {
+            (Watched::Ended(ended), cgroups) => Ok((ended, cgroups)),
+            (Watched::NothingRan, cgroups) => {
+                let cause = "the container's first process got no whole frame";
+                Ok((self.not_started(cause.to_owned()), cgroups))
             }
         }
-        Ok(Err("the container's name stays taken".to_owned()))
     }
 
-    fn spec(&self, environment: &Environment, image: &Image, binds: Vec<Bind>) -> Spec {
-        let receipt::Limits { memory, pids, cpus_milli, file_bytes, tmp_bytes, .. } = self.limits;
-        let labels = [
-            (OWNER_LABEL, OWNER.to_owned()),
-            (INSTANCE_LABEL, self.sandbox.instance.to_string()),
-            (LEASE_LABEL, self.row.lease.to_string()),
-            ("harness.call", self.call().to_string()),
-            ("harness.attempt", self.row.attempt.to_string()),
-            ("harness.session", self.row.plan.session.to_string()),
-            ("harness.epoch", self.session.epoch.to_string()),
-            ("harness.policy", self.session.policy_rev()),
-        ];
-        Spec {
-            name: self.name(),
-            image: image.id,
-            argv: self.plan.argv.clone().unwrap_or_default(),
-            env: environment_variables(image, cpus_milli),
-            user: environment.user,
-            labels: labels.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
-            binds,
-            limits: Limits { memory, pids, cpus_milli, file_bytes, tmp_bytes },
+    /// The frame, and then to the end of what it says.
+    async fn give(
+        &self,
+        order: &Order,
+        id: &ContainerId,
+        frames: Frames,
+        input: Input,
+        cgroups: Cgroups,
+    ) -> Result<(Watched, Cgroups), Unsettled> {
+        let began = tokio::time::Instant::now();
+        order.send(input).await.unwrap_or_else(|error| {
+            // Whether it came through, the end says.
+            warn!(call = %self.call(), %error, "a frame could not be sent whole");
+        });
+        self.sandbox.failpoint.hit("exec-ordered")?;
+        self.watch(id, frames, order.nonce, cgroups, began, false).await
+    }
+
+    /// Before the container gets its frame, together with the claim of one that waited. The ledger and the caller
+    /// are told of a call's first container only; another one is made when nothing ran in it.
+    async fn note_started(
+        &self,
+        name: &ContainerName,
+        cgroups: &Cgroups,
+        nonce: Nonce,
+        claimed: Option<(&str, Uuid)>,
+    ) -> Result<(), Unsettled> {
+        let (call, at_ms, text) = (self.call(), now_ms(), cgroups.to_text());
+        let noted = |told| Started { call, at_ms, cgroups: &text, nonce, claimed, told };
+        let before = self.sandbox.store.execution(call).await?.and_then(|row| row.started_data);
+        if let Some(data) = before {
+            self.sandbox.store.note_started(&noted(None)).await?;
+            self.live.started(data);
+            return Ok(());
         }
-    }
-
-    fn is_ours(&self, seen: &Inspected) -> bool {
-        let label = |name: &str| seen.labels.get(name).map(String::as_str);
-        label(OWNER_LABEL) == Some(OWNER)
-            && label(INSTANCE_LABEL) == Some(&self.sandbox.instance.to_string())
-            && label(LEASE_LABEL) == Some(&self.row.lease.to_string())
-    }
-
-    async fn note_started(&self, cgroups: &Cgroups) -> Result<(), Unsettled> {
         let started = event::SandboxStarted {
             run_id: self.row.plan.run,
-            call_id: self.call(),
+            call_id: call,
             attempt: self.row.attempt,
-            container_name: self.name().to_string(),
+            container_name: name.to_string(),
             image: self.plan.image.map(|image| image.to_string()).unwrap_or_default(),
             network: event::SandboxNetwork::None,
             mounts: self.mounts_for_the_record(),
@@ -278,11 +312,8 @@ impl Run<'_> {
         let bytes = data.to_bytes().map_err(event::SealError::Canonical)?;
         let record =
             ledger::record(self.session.id, &self.row.tenant, &self.session.policy_rev(), data)?;
-        self.sandbox
-            .store
-            .note_started(self.call(), now_ms(), &cgroups.to_text(), &bytes, &record)
-            .await?;
-        info!(call = %self.call(), container = %self.name(), "container started");
+        self.sandbox.store.note_started(&noted(Some((&bytes, &record)))).await?;
+        info!(%call, container = %name, "container started");
         self.live.started(bytes);
         Ok(())
     }
@@ -299,28 +330,35 @@ impl Run<'_> {
         let (Some(id), Some(seen)) = (id, seen) else {
             return Ok((self.gone(true), Cgroups::parse(&self.row.cgroups)));
         };
-        if seen.status == Status::Created {
-            // Never started: what was made is of no use without its attach.
+        let (Some(nonce), ExecutionState::Started) = (self.row.nonce, self.row.state) else {
+            // It never got a frame, and what was made is of no use without its attach.
             self.remove(&id).await?;
             return self.begin(environment).await;
-        }
+        };
         let mut cgroups = Cgroups::parse(&self.row.cgroups);
         cgroups.merge(Cgroups::of(&id, seen.pid));
-        match &self.row.started_data {
-            Some(data) => self.live.started(data.clone()),
-            None => self.note_started(&cgroups).await?,
+        if let Some(data) = &self.row.started_data {
+            self.live.started(data.clone());
         }
         let ran_ms = self.row.started_ms.map_or(0, |at| now_ms().saturating_sub(at));
         let ran = Duration::from_millis(u64::try_from(ran_ms).unwrap_or(0));
         let began = tokio::time::Instant::now();
         let began = began.checked_sub(ran).unwrap_or(began);
-        if seen.status == Status::Exited {
-            let ended = self.ended(&seen, None, &cgroups, began, true).await?;
-            return Ok((ended, cgroups));
+        let (watched, cgroups) = if seen.status == Status::Running {
+            warn!(call = %self.call(), "a running container is taken over");
+            let frames = self.engine.listen(&id).await?;
+            self.watch(&id, frames, nonce, cgroups, began, true).await?
+        } else {
+            (self.ended(Some(&seen), None, &cgroups, began).await?, cgroups)
+        };
+        match watched {
+            Watched::Ended(ended) => Ok((ended, cgroups)),
+            // The frame was still to be sent, or on its way.
+            Watched::NothingRan => {
+                self.remove(&id).await?;
+                self.begin(environment).await
+            }
         }
-        warn!(call = %self.call(), "a running container is taken over");
-        let frames = self.engine.attach(&id).await?;
-        self.watch(&id, frames, cgroups, began, true).await
     }
 
     /// Asks until the engine answers; a container that the engine does not know is gone.

@@ -24,6 +24,7 @@ mod patch_stream;
 mod perform;
 mod planner;
 mod policy;
+mod pool;
 mod program;
 mod purge;
 mod reaper;
@@ -40,6 +41,7 @@ mod tests;
 mod tool;
 mod tree;
 mod undo;
+mod warm;
 mod why;
 
 pub use api::CALLERS;

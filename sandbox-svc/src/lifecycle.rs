@@ -1,5 +1,6 @@
 //! How a command ended, judged from what was seen: pure, so that every combination can be tested.
 
+use sandbox_init::{End, Stop, Trailer, status};
 use serde::{Deserialize, Serialize};
 
 /// Why a command is stopped; stored before it is.
@@ -31,7 +32,9 @@ impl StopReason {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Way {
-    /// It ran and ended with this status.
+    /// The first process told how each command ended.
+    Told(Told),
+    /// It ran, and only the container's own status is known.
     Ran { code: i32 },
     /// It never ran.
     NotStarted { cause: String },
@@ -39,6 +42,58 @@ pub(crate) enum Way {
     Refused { reason: String, detail: String },
     /// Its container is gone without a status.
     Gone { may_have_run: bool },
+}
+
+/// The first process's word.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Told {
+    pub(crate) stop: Stopped,
+    /// Of the commands that were begun, in order.
+    pub(crate) ends: Vec<CommandEnd>,
+}
+
+/// Whether the first process ended the commands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Stopped {
+    No,
+    TimeLimit,
+    Terminated,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct CommandEnd {
+    pub(crate) how: How,
+    pub(crate) duration_ms: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum How {
+    Exited(u8),
+    Signaled(u8),
+    /// The operating system's reason why it did not run.
+    ExecFailed(i32),
+}
+
+impl From<Trailer> for Told {
+    fn from(trailer: Trailer) -> Self {
+        let Trailer { stop, ends } = trailer;
+        let stop = match stop {
+            Stop::None => Stopped::No,
+            Stop::TimeLimit => Stopped::TimeLimit,
+            Stop::Terminated => Stopped::Terminated,
+        };
+        let ends = ends.into_iter().map(|sandbox_init::Ended { end, duration_ms }| {
+            let how = match end {
+                End::Exited(code) => How::Exited(code),
+                End::Signaled(signal) => How::Signaled(signal),
+                End::ExecFailed(errno) => How::ExecFailed(errno),
+            };
+            CommandEnd { how, duration_ms }
+        });
+        Self { stop, ends: ends.collect() }
+    }
 }
 
 /// Everything that was seen of a command; stored before its container is removed.
@@ -58,6 +113,9 @@ pub(crate) struct Ended {
 pub(crate) struct Text {
     pub(crate) text: String,
     pub(crate) bytes: u64,
+    /// Of these, how many the text leaves out.
+    #[serde(default)]
+    pub(crate) left_out: u64,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -74,18 +132,22 @@ pub(crate) enum Outcome {
 
 /// 128 + SIGKILL.
 const KILLED: i32 = 137;
+const ENOENT: i32 = 2;
+const TIMED_OUT: i32 = status::TIMED_OUT as i32;
+const NOT_CARRIED: i32 = status::NOT_CARRIED as i32;
 
 impl Ended {
     /// Unless it is certain that nothing ran.
     pub(crate) fn may_have_run(&self) -> bool {
         match &self.way {
-            Way::Ran { .. } => true,
+            Way::Told(_) | Way::Ran { .. } => true,
             Way::Gone { may_have_run } => *may_have_run,
             Way::NotStarted { .. } | Way::Refused { .. } => false,
         }
     }
 
-    /// A stored reason decides; then a kill that the kernel counted; else the status is the command's own.
+    /// A stored reason decides; then what the first process ended; then a kill that the kernel counted; else the
+    /// status is the command's own.
     pub(crate) fn outcome(&self) -> Outcome {
         match (&self.way, self.reason) {
             (Way::Gone { may_have_run }, _) => Outcome::Lost { may_have_run: *may_have_run },
@@ -96,13 +158,48 @@ impl Ended {
                 Outcome::Refused { reason: reason.clone(), detail: detail.clone() }
             }
             (Way::NotStarted { cause }, _) => Outcome::StartFailed(cause.clone()),
-            (Way::Ran { .. }, Some(StopReason::TimedOut)) => Outcome::TimedOut,
-            (Way::Ran { .. }, Some(StopReason::OutputLimit)) => Outcome::OutputLimit,
-            (Way::Ran { .. }, Some(StopReason::Canceled)) => Outcome::Canceled,
-            (Way::Ran { code: KILLED }, None) if self.oom_seen => Outcome::OomKilled,
-            (Way::Ran { code }, None) => Outcome::Exited(*code),
+            (Way::Told(_) | Way::Ran { .. }, Some(StopReason::TimedOut)) => Outcome::TimedOut,
+            (Way::Told(_) | Way::Ran { .. }, Some(StopReason::OutputLimit)) => Outcome::OutputLimit,
+            (Way::Told(_) | Way::Ran { .. }, Some(StopReason::Canceled)) => Outcome::Canceled,
+            (Way::Told(told), None) => self.told(told),
+            (Way::Ran { code: TIMED_OUT }, None) => Outcome::TimedOut,
+            (Way::Ran { code: NOT_CARRIED }, None) => Outcome::Lost { may_have_run: true },
+            (Way::Ran { code }, None) => self.exited(*code),
         }
     }
+
+    fn told(&self, told: &Told) -> Outcome {
+        match (told.stop, told.ends.as_slice()) {
+            (Stopped::TimeLimit, _) => Outcome::TimedOut,
+            (_, [CommandEnd { how: How::ExecFailed(errno), .. }]) => {
+                Outcome::StartFailed(exec_failed(*errno))
+            }
+            // Without a reason of ours, a command asked the first process for its own end.
+            (_, [.., last]) => self.exited(last.how.code()),
+            (_, []) => Outcome::Lost { may_have_run: false },
+        }
+    }
+
+    fn exited(&self, code: i32) -> Outcome {
+        if code == KILLED && self.oom_seen { Outcome::OomKilled } else { Outcome::Exited(code) }
+    }
+}
+
+impl How {
+    /// As a shell has it.
+    pub(crate) fn code(self) -> i32 {
+        match self {
+            Self::Exited(code) => code.into(),
+            Self::Signaled(signal) => 128 + i32::from(signal),
+            Self::ExecFailed(ENOENT) => 127,
+            Self::ExecFailed(_) => 126,
+        }
+    }
+}
+
+/// The operating system's words.
+pub(crate) fn exec_failed(errno: i32) -> String {
+    format!("the program cannot be run: {}", std::io::Error::from_raw_os_error(errno))
 }
 
 impl Outcome {
@@ -150,7 +247,7 @@ impl Outcome {
 
 #[cfg(test)]
 mod tests {
-    use super::{Ended, Outcome, StopReason, Text, Way};
+    use super::{CommandEnd, Ended, How, Outcome, StopReason, Stopped, Text, Told, Way};
 
     fn ended(way: Way, reason: Option<StopReason>, oom_seen: bool) -> Outcome {
         let (stdout, stderr) = (Text::default(), Text::default());
@@ -164,7 +261,25 @@ mod tests {
         let ran = |code| Way::Ran { code };
         let refused = || Way::Refused { reason: "R".into(), detail: "d".into() };
         let not_started = || Way::NotStarted { cause: "x".into() };
+        let told =
+            |stop, how| Way::Told(Told { stop, ends: vec![CommandEnd { how, duration_ms: 1 }] });
+        let alone = |how| told(Stopped::No, how);
+        let killed = || How::Signaled(9);
+        let not_found = "the program cannot be run: No such file or directory (os error 2)";
         let cases = [
+            (alone(How::Exited(3)), None, false, Outcome::Exited(3)),
+            (alone(How::Exited(125)), None, false, Outcome::Exited(125)),
+            (alone(How::Exited(0)), None, true, Outcome::Exited(0)),
+            (alone(How::Signaled(15)), None, false, Outcome::Exited(143)),
+            (alone(killed()), None, false, Outcome::Exited(137)),
+            (alone(killed()), None, true, Outcome::OomKilled),
+            (alone(How::ExecFailed(2)), None, false, Outcome::StartFailed(not_found.into())),
+            (told(Stopped::TimeLimit, killed()), None, true, Outcome::TimedOut),
+            (told(Stopped::Terminated, How::Signaled(15)), None, false, Outcome::Exited(143)),
+            (told(Stopped::Terminated, How::Exited(0)), Some(Canceled), false, Outcome::Canceled),
+            (alone(killed()), Some(OutputLimit), true, Outcome::OutputLimit),
+            (ran(124), None, false, Outcome::TimedOut),
+            (ran(123), None, false, Outcome::Lost { may_have_run: true }),
             (ran(0), None, false, Outcome::Exited(0)),
             (ran(0), None, true, Outcome::Exited(0)),
             (ran(1), None, true, Outcome::Exited(1)),

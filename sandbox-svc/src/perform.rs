@@ -49,6 +49,7 @@ impl Sandbox {
             Ok(finished) => {
                 live.finished(finished);
                 self.dismiss(call);
+                self.warm_again(call).await;
             }
             Err(Unsettled::Stopped(_)) => live.unsettled(),
             Err(unsettled) => {
@@ -211,13 +212,13 @@ impl Sandbox {
             None => None,
         };
         let noted = self.store.execution(row.plan.call).await?;
-        let started = noted.is_some_and(|row| row.started_data.is_some());
+        let started = noted.and_then(|row| row.started_data);
         let direct = retaken.as_ref().map(|copy| Direct {
             mounts: &plan.mounts,
             changes: run.changes.get(),
             copy,
         });
-        Ok(command_report(&run, &ended, started, direct.as_ref())?)
+        Ok(command_report(&run, &ended, started.as_deref(), direct.as_ref())?)
     }
 
     /// Writes the end down, together with everything that follows from it.

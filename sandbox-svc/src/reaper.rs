@@ -16,6 +16,7 @@ use crate::exec::{INSTANCE_LABEL, LEASE_LABEL, OWNER, OWNER_LABEL};
 use crate::sandbox::Sandbox;
 use crate::session::now_secs;
 use crate::store::EnvironmentState;
+use crate::warm::LONGEST_IDLE;
 
 /// The readiness condition.
 pub(crate) const CONDITION: &str = "engine";
@@ -51,6 +52,7 @@ impl Sandbox {
 
     /// Every call is canceled by then; each is tried again until its end is proven. The process bounds it.
     async fn settle_before_the_end(self: &Arc<Self>) {
+        self.cool_all().await;
         while !self.is_idle() {
             tokio::time::sleep(AT_THE_END).await;
             self.told(self.retry_calls().await);
@@ -66,6 +68,7 @@ impl Sandbox {
 
     pub(crate) async fn reconcile(self: &Arc<Self>) -> Result<(), Error> {
         self.retry_calls().await?;
+        self.cool_older(LONGEST_IDLE).await;
         if let Some(engine) = &self.engine {
             self.remove_stray_containers(engine).await?;
         }
@@ -108,12 +111,14 @@ impl Sandbox {
         let labels = [(OWNER_LABEL, OWNER), (INSTANCE_LABEL, instance.as_str())];
         let listed =
             engine.list(&labels).await.map_err(Error::engine("containers cannot be listed"))?;
-        // Read after the list: what is made in between is not on it.
+        // Read after the list: what is made in between is not on it. And in this order: one that waits now is a
+        // call's only after that, or is on record already.
+        let waiting = self.pool.leases();
         let leases: HashSet<String> =
             self.store.unfinished().await?.iter().map(|row| row.lease.to_string()).collect();
         for container in listed {
             let lease = container.labels.get(LEASE_LABEL);
-            if lease.is_some_and(|lease| leases.contains(lease)) {
+            if lease.is_some_and(|lease| waiting.contains(lease) || leases.contains(lease)) {
                 continue;
             }
             info!(container = container.id.as_str(), "a stray container is removed");

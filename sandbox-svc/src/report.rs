@@ -7,12 +7,12 @@ use serde_json::{Value, json};
 
 use crate::answer::text;
 use crate::calls::refused;
-use crate::engine::ContainerName;
 use crate::error::Error;
 use crate::exec::Run;
 use crate::lifecycle::{Ended, Outcome};
 use crate::refusal::Refusal;
 use crate::retake::Retaken;
+use crate::store::StoreError;
 use crate::tree::Inventory;
 use crate::tree::stamp::Changes;
 
@@ -38,11 +38,11 @@ pub(crate) struct Direct<'a> {
     pub(crate) copy: &'a Retaken,
 }
 
-/// `started` says whether the ledger was told of a container.
+/// `started` is what the ledger was told of a container, if it was.
 pub(crate) fn command_report(
     run: &Run<'_>,
     ended: &Ended,
-    started: bool,
+    started: Option<&[u8]>,
     direct: Option<&Direct<'_>>,
 ) -> Result<Report, Error> {
     let outcome = ended.outcome();
@@ -57,12 +57,12 @@ pub(crate) fn command_report(
         | Outcome::Refused { .. }
         | Outcome::Lost { .. } => None,
     };
-    let stopped = started.then(|| {
+    let stopped = started.map(container_name).transpose()?.map(|container_name| {
         event::Data::from(event::SandboxStopped {
             run_id: row.plan.run,
             call_id: row.plan.call,
             attempt: row.attempt,
-            container_name: ContainerName::of(row.plan.call, row.attempt).to_string(),
+            container_name,
             status: outcome.sandbox_status(),
             exit_code,
             duration_ms: Some(ended.duration_ms),
@@ -99,6 +99,13 @@ pub(crate) fn command_report(
     Ok(Report { finished, status, stopped, base: None, applied: false })
 }
 
+/// Of the container that was started, as the ledger knows it.
+fn container_name(started: &[u8]) -> Result<String, Error> {
+    let malformed = || Error::Store(StoreError::Malformed("start of a container"));
+    let data: serde_json::Value = serde_json::from_slice(started).map_err(|_| malformed())?;
+    data["containerName"].as_str().map(str::to_owned).ok_or_else(malformed)
+}
+
 /// What the model is told of a command.
 fn command_result(
     ended: &Ended,
@@ -119,6 +126,13 @@ fn command_result(
     }
     if let Some(direct) = direct {
         result["workspace"] = direct.value();
+    }
+    for (name, text) in
+        [("stdoutOmittedBytes", &ended.stdout), ("stderrOmittedBytes", &ended.stderr)]
+    {
+        if text.left_out > 0 {
+            result[name] = text.left_out.into();
+        }
     }
     if ended.oom_seen {
         result["oomSeen"] = true.into();

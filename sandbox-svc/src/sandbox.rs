@@ -2,7 +2,7 @@
 //! execution in `exec` and `import_call`.
 
 use std::collections::HashMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -24,6 +24,7 @@ use crate::ledger::{self, Ledger};
 use crate::limits::Ceilings;
 use crate::live::Live;
 use crate::mounts;
+use crate::pool::Pool;
 use crate::program::Images;
 use crate::session::{Owner, Session, Sessions};
 use crate::staging::{Size, Staging, owner_of};
@@ -48,6 +49,10 @@ pub(crate) struct Sandbox {
     pub(crate) failpoint: Failpoint,
     /// How long a run's copy outlives its session's grant.
     pub(crate) keep_expired: Duration,
+    /// Where the engine finds the first process of containers.
+    pub(crate) init: PathBuf,
+    /// Containers that wait for a command.
+    pub(crate) pool: Arc<Pool>,
     /// Names this installation's containers.
     pub(crate) instance: Uuid,
     pub(crate) boot: String,
@@ -77,6 +82,8 @@ pub(crate) struct Parts {
     pub(crate) stopping: CancellationToken,
     pub(crate) failpoint: Failpoint,
     pub(crate) keep_expired: Duration,
+    pub(crate) init: PathBuf,
+    pub(crate) pool: Arc<Pool>,
     pub(crate) instance: Uuid,
     pub(crate) boot: String,
     pub(crate) own: Arc<[(u64, u64)]>,
@@ -104,6 +111,8 @@ impl Sandbox {
             stopping,
             failpoint,
             keep_expired,
+            init,
+            pool,
             instance,
             boot,
             own,
@@ -122,6 +131,8 @@ impl Sandbox {
             stopping,
             failpoint,
             keep_expired,
+            init,
+            pool,
             instance,
             boot,
             own,
@@ -194,7 +205,7 @@ impl Sandbox {
         self.tracker.spawn(async move { sandbox.open_once(&session, run).await }).await?
     }
 
-    async fn open_once(&self, session: &Session, run: RunId) -> Result<Opened, Error> {
+    async fn open_once(self: &Arc<Self>, session: &Session, run: RunId) -> Result<Opened, Error> {
         let _door = self.door(run).await;
         let new = NewEnvironment {
             run,
@@ -219,6 +230,7 @@ impl Sandbox {
                     let answer = opened(&open);
                     self.environments().insert(run, open);
                     self.read_image(session);
+                    self.warm(session, run);
                     Ok(answer)
                 }
                 Err(error) => {
@@ -312,7 +324,7 @@ impl Sandbox {
         self.tracker.spawn(async move { sandbox.close_once(session, run).await }).await?
     }
 
-    async fn close_once(&self, session: SessionId, run: RunId) -> Result<(), Error> {
+    async fn close_once(self: &Arc<Self>, session: SessionId, run: RunId) -> Result<(), Error> {
         let _door = self.door(run).await;
         if let Some(open) = self.environment(session, run) {
             let _admission = open.admission.lock().await;
@@ -324,6 +336,7 @@ impl Sandbox {
             }
             self.environments().remove(&run);
         }
+        self.cool(run).await;
         self.store.set_environment_state(run, EnvironmentState::Closing).await?;
         self.remove_closing(run).await
     }

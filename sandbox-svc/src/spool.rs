@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 
 use crate::engine::{Frame, Stream};
 
@@ -24,29 +24,35 @@ pub(crate) struct Chunk {
     pub(crate) bytes: Bytes,
 }
 
-impl Chunk {
+/// A piece as it is kept: its own memory, so that a byte never holds on to the frame that it came in.
+#[derive(Debug)]
+struct Piece {
+    offset: u64,
+    stream: Stream,
+    bytes: Vec<u8>,
+}
+
+impl Piece {
     fn end(&self) -> u64 {
         self.offset + self.bytes.len() as u64
     }
 
     /// What of it lies in `from..to`.
-    fn part(&self, from: u64, to: u64) -> Option<Self> {
+    fn part(&self, from: u64, to: u64) -> Option<Chunk> {
         let (start, end) = (self.offset.max(from), self.end().min(to));
         let range = usize::try_from(start.checked_sub(self.offset)?).ok()?
             ..usize::try_from(end.checked_sub(self.offset)?).ok()?;
-        (!range.is_empty()).then(|| Self {
-            offset: start,
-            stream: self.stream,
-            bytes: self.bytes.slice(range),
-        })
+        let bytes = self.bytes.get(range).filter(|bytes| !bytes.is_empty())?;
+        let bytes = Bytes::copy_from_slice(bytes);
+        Some(Chunk { offset: start, stream: self.stream, bytes })
     }
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct Spool {
-    head: Vec<Chunk>,
+    head: VecDeque<Piece>,
     head_bytes: usize,
-    tail: VecDeque<Chunk>,
+    tail: VecDeque<Piece>,
     tail_bytes: usize,
     stdout: Clip,
     stderr: Clip,
@@ -63,27 +69,20 @@ impl Spool {
 
     /// Takes at most `left` bytes of the frame.
     pub(crate) fn push(&mut self, frame: Frame, left: u64) {
-        let Frame { stream, mut bytes } = frame;
-        bytes.truncate(usize::try_from(left).unwrap_or(usize::MAX));
-        if bytes.is_empty() {
-            return;
-        }
+        let Frame { stream, bytes } = frame;
+        let left = usize::try_from(left).unwrap_or(usize::MAX);
+        let bytes = &bytes[..bytes.len().min(left)];
         let offset = self.total();
         match stream {
-            Stream::Stdout => self.stdout.push(&bytes),
-            Stream::Stderr => self.stderr.push(&bytes),
+            Stream::Stdout => self.stdout.push(bytes),
+            Stream::Stderr => self.stderr.push(bytes),
         }
         let room = HEAD.saturating_sub(self.head_bytes);
-        let rest = bytes.split_off(bytes.len().min(room));
-        let start = offset + bytes.len() as u64;
-        if !bytes.is_empty() {
-            self.head_bytes += bytes.len();
-            join(&mut self.head, Chunk { offset, stream, bytes });
-        }
-        if !rest.is_empty() {
-            self.tail_bytes += rest.len();
-            self.tail.push_back(Chunk { offset: start, stream, bytes: rest });
-        }
+        let (head, tail) = bytes.split_at(bytes.len().min(room));
+        self.head_bytes += head.len();
+        keep(&mut self.head, offset, stream, head);
+        self.tail_bytes += tail.len();
+        keep(&mut self.tail, offset + head.len() as u64, stream, tail);
         while self.tail_bytes > TAIL
             && let Some(first) = self.tail.pop_front()
         {
@@ -93,10 +92,12 @@ impl Spool {
 
     /// The first piece at or behind `offset` that is still here.
     pub(crate) fn after(&self, offset: u64) -> Option<Chunk> {
-        let at = self.head.partition_point(|chunk| chunk.end() <= offset);
-        let chunk =
-            self.head.get(at).or_else(|| self.tail.iter().find(|chunk| chunk.end() > offset));
-        chunk.and_then(|chunk| chunk.part(offset, u64::MAX))
+        let at = self.head.partition_point(|piece| piece.end() <= offset);
+        let piece = self.head.get(at).or_else(|| {
+            let at = self.tail.partition_point(|piece| piece.end() <= offset);
+            self.tail.get(at)
+        });
+        piece.and_then(|piece| piece.part(offset, u64::MAX))
     }
 
     /// Beginning and end for later readers.
@@ -104,12 +105,17 @@ impl Spool {
         let total = self.total();
         let end = total.saturating_sub(KEPT).max(KEPT);
         let all = || self.head.iter().chain(&self.tail);
-        let begin = all().filter_map(|chunk| chunk.part(0, KEPT));
-        begin.chain(all().filter_map(|chunk| chunk.part(end, u64::MAX))).collect()
+        let begin = all().filter_map(|piece| piece.part(0, KEPT));
+        begin.chain(all().filter_map(|piece| piece.part(end, u64::MAX))).collect()
     }
 
     pub(crate) fn text(&self, stream: Stream) -> String {
         self.clip(stream).text()
+    }
+
+    /// How many bytes the text leaves out between its beginning and its end.
+    pub(crate) fn left_out(&self, stream: Stream) -> u64 {
+        self.clip(stream).left_out()
     }
 
     fn clip(&self, stream: Stream) -> &Clip {
@@ -120,16 +126,16 @@ impl Spool {
     }
 }
 
-fn join(chunks: &mut Vec<Chunk>, chunk: Chunk) {
-    match chunks.last_mut() {
-        Some(last)
-            if last.stream == chunk.stream && last.bytes.len() + chunk.bytes.len() <= CHUNK =>
-        {
-            let mut bytes = BytesMut::from(&last.bytes[..]);
-            bytes.extend_from_slice(&chunk.bytes);
-            last.bytes = bytes.freeze();
+/// Small neighbours of one stream become one piece.
+fn keep(pieces: &mut VecDeque<Piece>, offset: u64, stream: Stream, bytes: &[u8]) {
+    if bytes.is_empty() {
+        return;
+    }
+    match pieces.back_mut() {
+        Some(last) if last.stream == stream && last.bytes.len() + bytes.len() <= CHUNK => {
+            last.bytes.extend_from_slice(bytes);
         }
-        Some(_) | None => chunks.push(chunk),
+        Some(_) | None => pieces.push_back(Piece { offset, stream, bytes: bytes.to_vec() }),
     }
 }
 
@@ -153,14 +159,18 @@ impl Clip {
         self.tail.drain(..over);
     }
 
+    fn left_out(&self) -> u64 {
+        self.total - (self.head.len() + self.tail.len()) as u64
+    }
+
     fn text(&self) -> String {
-        let kept = (self.head.len() + self.tail.len()) as u64;
+        let left_out = self.left_out();
         let tail: Vec<u8> = self.tail.iter().copied().collect();
-        if kept == self.total {
+        if left_out == 0 {
             return String::from_utf8_lossy(&[self.head.as_slice(), &tail].concat()).into_owned();
         }
         let (head, tail) = (String::from_utf8_lossy(&self.head), String::from_utf8_lossy(&tail));
-        format!("{head}\n[{} bytes left out]\n{tail}", self.total - kept)
+        format!("{head}\n[{left_out} bytes left out]\n{tail}")
     }
 }
 
@@ -168,18 +178,22 @@ impl Clip {
 mod tests {
     use bytes::Bytes;
 
-    use super::{Chunk, HEAD, KEPT, Spool, TAIL, TEXT};
+    use super::{CHUNK, Chunk, HEAD, KEPT, Spool, TAIL, TEXT};
     use crate::engine::{Frame, Stream};
 
     fn frame(stream: Stream, bytes: &[u8]) -> Frame {
         Frame { stream, bytes: Bytes::copy_from_slice(bytes) }
     }
 
+    fn end(chunk: &Chunk) -> u64 {
+        chunk.offset + chunk.bytes.len() as u64
+    }
+
     fn read(spool: &Spool, from: u64) -> Vec<Chunk> {
         let mut chunks = Vec::new();
         let mut offset = from;
         while let Some(chunk) = spool.after(offset) {
-            offset = chunk.end();
+            offset = end(&chunk);
             chunks.push(chunk);
         }
         chunks
@@ -215,12 +229,32 @@ mod tests {
         let held: usize = chunks.iter().map(|chunk| chunk.bytes.len()).sum();
         assert!(held <= HEAD + TAIL && held > HEAD, "{held}");
         assert_eq!(chunks.last().unwrap().bytes, Bytes::from_static(b"last"));
-        assert_eq!(chunks.last().unwrap().end(), spool.total());
+        assert_eq!(end(chunks.last().unwrap()), spool.total());
         let kept: u64 = spool.kept().iter().map(|chunk| chunk.bytes.len() as u64).sum();
         assert_eq!(kept, 2 * KEPT);
         let text = spool.text(Stream::Stdout);
         assert!(text.len() < TEXT + 100 && text.contains("bytes left out"), "{}", text.len());
         assert_eq!(spool.text(Stream::Stderr), "last");
+        let left_out = spool.bytes(Stream::Stdout) - TEXT as u64;
+        assert_eq!(spool.left_out(Stream::Stdout), left_out);
+        assert_eq!(spool.left_out(Stream::Stderr), 0);
+    }
+
+    #[test]
+    fn single_bytes_are_kept_together_and_hold_no_more_than_themselves() {
+        let mut spool = Spool::default();
+        let large = Bytes::from(vec![b'x'; 1 << 20]);
+        let count = HEAD + 2 * TAIL;
+        for at in 0..count {
+            let bytes = large.slice(at % 1024..at % 1024 + 1);
+            spool.push(Frame { stream: Stream::Stdout, bytes }, u64::MAX);
+        }
+        drop(large);
+        let pieces = spool.head.iter().chain(&spool.tail);
+        let held: usize = pieces.map(|piece| piece.bytes.capacity()).sum();
+        assert!(held <= 2 * (HEAD + TAIL), "{held}");
+        assert!(spool.head.len() + spool.tail.len() <= 2 * (HEAD + TAIL) / CHUNK);
+        assert_eq!(spool.total(), count as u64);
     }
 
     #[test]

@@ -20,6 +20,7 @@ use uuid::Uuid;
 pub(crate) use environment::{Begun, EnvironmentRow, EnvironmentState, NewEnvironment, Taken};
 pub(crate) use execution::{
     Accepted, Closing, ExecutionRow, ExecutionState, ImportRow, NewExecution, PlanRow, Refused,
+    Started,
 };
 pub(crate) use outbox::{Outgoing, Record, Waiting};
 pub(crate) use session::{Fenced, NewSession, SessionRow};

@@ -15,6 +15,8 @@ use event::MountMode;
 
 use crate::engine::{Bind, EngineError, Spec, WORKSPACE};
 
+/// Instead of the engine's own profile, which has more.
+const SECCOMP: &str = include_str!("../../../deploy/seccomp/sandbox.json");
 const OOM_SCORE: i64 = 500;
 const TMP_INODES: u32 = 4096;
 /// They replace the engine's own list.
@@ -29,21 +31,21 @@ const NEVER: &str = "Binds CapAdd Devices DeviceCgroupRules DeviceRequests Volum
     StorageOpt OomKillDisable VolumeDriver Cgroup";
 
 pub(crate) fn create_body(spec: &Spec) -> Result<ContainerCreateBody, EngineError> {
-    let mut env: Vec<_> = spec.env.iter().map(|(name, value)| format!("{name}={value}")).collect();
-    env.sort_unstable();
     Ok(ContainerCreateBody {
         image: Some(spec.image.to_string()),
-        entrypoint: Some(spec.argv.clone()),
+        entrypoint: Some(vec![sandbox_init::PROGRAM.to_owned()]),
         cmd: Some(Vec::new()),
         user: Some(spec.user.to_string()),
         working_dir: Some(WORKSPACE.to_owned()),
         hostname: Some("sbx".to_owned()),
-        env: Some(env),
+        env: Some(vec![format!("PATH={}", spec.path)]),
         network_disabled: Some(true),
         attach_stdout: Some(true),
         attach_stderr: Some(true),
-        attach_stdin: Some(false),
-        open_stdin: Some(false),
+        // Its frame comes there; when whoever holds it goes, the first process is told.
+        attach_stdin: Some(true),
+        open_stdin: Some(true),
+        stdin_once: Some(true),
         tty: Some(false),
         stop_signal: Some("SIGKILL".to_owned()),
         healthcheck: Some(HealthConfig {
@@ -72,8 +74,8 @@ fn host_config(spec: &Spec) -> Result<HostConfig, EngineError> {
         privileged: Some(false),
         readonly_rootfs: Some(true),
         cap_drop: Some(vec!["ALL".to_owned()]),
-        security_opt: Some(vec!["no-new-privileges=true".to_owned()]),
-        init: Some(true),
+        security_opt: Some(vec!["no-new-privileges=true".to_owned(), format!("seccomp={SECCOMP}")]),
+        init: Some(false),
         pids_limit: Some(number(limits.pids)?),
         memory: Some(memory),
         memory_swap: Some(memory),
@@ -217,8 +219,7 @@ mod tests {
         Spec {
             name: ContainerName::of(event::id::CallId::nil(), 1),
             image: event::Digest::of(b"image"),
-            argv: vec!["true".to_owned()],
-            env: BTreeMap::from([("CI".to_owned(), "1".to_owned())]),
+            path: "/bin".to_owned(),
             user: User::of_slot(200_000),
             labels: BTreeMap::from([("harness.lease".to_owned(), "x".to_owned())]),
             binds: vec![
@@ -275,15 +276,15 @@ mod tests {
     fn every_field_that_was_sent_must_come_back() {
         let whole = made();
         for field in whole["HostConfig"].as_object().unwrap().keys() {
-            let empty =
-                ["PidMode", "UTSMode", "Privileged", "AutoRemove"].contains(&field.as_str());
+            let empty = ["PidMode", "UTSMode", "Privileged", "AutoRemove", "Init"]
+                .contains(&field.as_str());
             let mut less = whole.clone();
             less["HostConfig"].as_object_mut().unwrap().remove(field);
             let expected = (!empty).then(|| format!("HostConfig.{field}"));
             assert_eq!(compared(&less), expected);
         }
         for field in
-            ["User", "Entrypoint", "WorkingDir", "NetworkDisabled", "Labels", "Env", "Hostname"]
+            ["User", "Entrypoint", "WorkingDir", "NetworkDisabled", "Labels", "Env", "StdinOnce"]
         {
             let mut less = whole.clone();
             less["Config"].as_object_mut().unwrap().remove(field);
@@ -301,6 +302,7 @@ mod tests {
             ("UsernsMode", json!("host")),
             ("Privileged", json!(true)),
             ("PidMode", json!("host")),
+            ("Init", json!(true)),
             ("NetworkMode", json!("bridge")),
             ("SecurityOpt", json!(["seccomp=unconfined"])),
         ] {

@@ -52,11 +52,16 @@ impl Cgroups {
 
     /// How many processes the kernel killed for memory; nothing when nobody counted.
     pub(crate) fn oom_kills(&self) -> u64 {
+        self.counted_oom_kills().unwrap_or(0)
+    }
+
+    /// Nothing where no counter can be read any more.
+    pub(crate) fn counted_oom_kills(&self) -> Option<u64> {
         let files = ["memory.oom_control", "memory.events"];
         let counts = self.0.iter().flat_map(|directory| {
             files.iter().filter_map(move |file| oom_kill(&read(&directory.join(file))))
         });
-        counts.max().unwrap_or(0)
+        counts.max()
     }
 }
 

@@ -14,6 +14,7 @@ use bollard::query_parameters::{
     ListContainersOptions, RemoveContainerOptions, WaitContainerOptions,
 };
 use futures::{Stream, StreamExt as _, TryStreamExt as _};
+use tokio::io::AsyncWrite;
 
 use crate::engine::{
     self, ContainerId, Created, EngineError, Frame, Handle, Image, ImageError, Inspected, Listed,
@@ -32,6 +33,9 @@ pub(crate) struct Docker {
     client: bollard::Docker,
     socket: PathBuf,
 }
+
+/// What the first process reads.
+pub(crate) type Input = Pin<Box<dyn AsyncWrite + Send>>;
 
 /// What a container writes, from the moment of the attach.
 pub(crate) type Frames = Pin<Box<dyn Stream<Item = Result<Frame, EngineError>> + Send>>;
@@ -180,9 +184,24 @@ impl Docker {
         }
     }
 
-    pub(crate) async fn attach(&self, id: &ContainerId) -> Result<Frames, EngineError> {
+    /// Before the start, so that not a byte is missed, with the way in for the frame.
+    pub(crate) async fn attach(&self, id: &ContainerId) -> Result<(Frames, Input), EngineError> {
+        self.attached(id, true).await
+    }
+
+    /// To one that has its frame.
+    pub(crate) async fn listen(&self, id: &ContainerId) -> Result<Frames, EngineError> {
+        Ok(self.attached(id, false).await?.0)
+    }
+
+    async fn attached(
+        &self,
+        id: &ContainerId,
+        stdin: bool,
+    ) -> Result<(Frames, Input), EngineError> {
         let options = AttachContainerOptions {
             stream: true,
+            stdin,
             stdout: true,
             stderr: true,
             ..AttachContainerOptions::default()
@@ -191,7 +210,7 @@ impl Docker {
             limited("attach", QUICK, self.client.attach_container(id.as_str(), Some(options)))
                 .await?
                 .map_err(|source| failed("attach", source))?;
-        Ok(attached
+        let frames = attached
             .output
             .map_err(|source| failed("attach", source))
             .try_filter_map(|output| async {
@@ -205,7 +224,8 @@ impl Docker {
                     LogOutput::StdIn { .. } | LogOutput::Console { .. } => None,
                 })
             })
-            .boxed())
+            .boxed();
+        Ok((frames, attached.input))
     }
 
     /// An error here means that the command did not start, unless the engine did not answer.
@@ -232,7 +252,16 @@ impl Docker {
 
     /// Gone or ended before counts as done.
     pub(crate) async fn kill(&self, id: &ContainerId) -> Result<(), EngineError> {
-        let options = KillContainerOptions { signal: "SIGKILL".to_owned() };
+        self.signal(id, "SIGKILL").await
+    }
+
+    /// Asks the first process to end everything with some courtesy.
+    pub(crate) async fn terminate(&self, id: &ContainerId) -> Result<(), EngineError> {
+        self.signal(id, "SIGTERM").await
+    }
+
+    async fn signal(&self, id: &ContainerId, signal: &str) -> Result<(), EngineError> {
+        let options = KillContainerOptions { signal: signal.to_owned() };
         match limited("kill", QUICK, self.client.kill_container(id.as_str(), Some(options))).await?
         {
             Ok(()) | Err(Error::DockerResponseServerError { status_code: 404 | 409, .. }) => Ok(()),

@@ -8,8 +8,9 @@ use transport::Chain;
 
 use crate::engine::cgroup::Cgroups;
 use crate::engine::{ContainerId, EngineError, Handle};
+use crate::error::Error;
 use crate::exec::{INSTANCE_LABEL, LEASE_LABEL, OWNER, OWNER_LABEL, Run, Unsettled};
-use crate::store::StoreError;
+use crate::store::{ExecutionRow, StoreError};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
@@ -39,7 +40,8 @@ impl Run<'_> {
 
     /// Removes what is ours, then looks; names what is still there.
     async fn remaining(&self, cgroups: &Cgroups) -> Result<Option<&'static str>, Unsettled> {
-        let (instance, lease) = (self.sandbox.instance.to_string(), self.row.lease.to_string());
+        let noted = self.noted().await?;
+        let (instance, lease) = (self.sandbox.instance.to_string(), noted.lease.to_string());
         let labels = [
             (OWNER_LABEL, OWNER),
             (INSTANCE_LABEL, instance.as_str()),
@@ -49,8 +51,8 @@ impl Run<'_> {
         for container in &listed {
             self.engine.remove(Handle::Id(&container.id)).await?;
         }
-        let id = self.container().await?;
-        if let Some(id) = &id
+        let id = noted.container.map(|id| ContainerId::parse(&id)).transpose();
+        if let Some(id) = &id.map_err(|_| StoreError::Malformed("container id"))?
             && self.engine.inspect(Handle::Id(id)).await?.is_some()
         {
             return Ok(Some("the engine still knows the container"));
@@ -64,11 +66,10 @@ impl Run<'_> {
         Ok(None)
     }
 
-    /// As noted, which may be later than this process read the row.
-    async fn container(&self) -> Result<Option<ContainerId>, Unsettled> {
-        let noted = self.sandbox.store.execution(self.call()).await?;
-        let id = noted.and_then(|row| row.container).map(|id| ContainerId::parse(&id)).transpose();
-        Ok(id.map_err(|_| StoreError::Malformed("container id"))?)
+    /// As noted, which may be later than this process read the row: container and lease change with a claim.
+    async fn noted(&self) -> Result<ExecutionRow, Unsettled> {
+        let gone = || Error::Start("the row of a call is gone".to_owned());
+        Ok(self.sandbox.store.execution(self.call()).await?.ok_or_else(gone)?)
     }
 
     /// Removes one container of ours and waits until the engine has forgotten it.

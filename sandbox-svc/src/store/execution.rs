@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 
 use event::Digest;
 use event::id::{CallId, PermissionId, ReceiptId, RunId, SessionId};
+use sandbox_init::Nonce;
 use sqlx::sqlite::SqliteRow;
 use sqlx::{Row as _, Sqlite};
 use uuid::Uuid;
@@ -111,8 +112,21 @@ pub(crate) struct ExecutionRow {
     pub(crate) reason: Option<String>,
     pub(crate) started_ms: Option<i64>,
     pub(crate) started_data: Option<Vec<u8>>,
+    pub(crate) nonce: Option<Nonce>,
     pub(crate) ended: Option<Vec<u8>>,
     pub(crate) finished: Option<Vec<u8>>,
+}
+
+/// A container that is about to get its frame.
+pub(crate) struct Started<'a> {
+    pub(crate) call: CallId,
+    pub(crate) at_ms: i64,
+    pub(crate) cgroups: &'a str,
+    pub(crate) nonce: Nonce,
+    /// A container that waited and is this call's from now on, by id and lease.
+    pub(crate) claimed: Option<(&'a str, Uuid)>,
+    /// What the ledger and the caller are told, unless they were before.
+    pub(crate) told: Option<(&'a [u8], &'a Record)>,
 }
 
 /// The end of a call, as one fact.
@@ -253,9 +267,10 @@ impl Store {
     }
 
     /// Written before the engine is asked for the container.
-    pub(crate) async fn note_creating(&self, call: CallId) -> Result<()> {
-        let statement = "UPDATE execution SET state = 'creating', container = NULL WHERE call = ?1";
-        self.note(sqlx::query(statement).bind(call.to_string())).await
+    pub(crate) async fn note_creating(&self, call: CallId, lease: Uuid) -> Result<()> {
+        let statement = "UPDATE execution SET state = 'creating', container = NULL, lease = ?2 \
+                         WHERE call = ?1";
+        self.note(sqlx::query(statement).bind(call.to_string()).bind(lease.to_string())).await
     }
 
     /// Written before the container is started.
@@ -264,24 +279,33 @@ impl Store {
         self.note(sqlx::query(statement).bind(call.to_string()).bind(container)).await
     }
 
-    pub(crate) async fn note_started(
-        &self,
-        call: CallId,
-        at_ms: i64,
-        cgroups: &str,
-        data: &[u8],
-        started: &Record,
-    ) -> Result<()> {
+    /// Written before the container gets its frame. The ledger is told once, of the first container.
+    pub(crate) async fn note_started(&self, started: &Started<'_>) -> Result<()> {
         let mut tx = self.begin().await?;
-        append(&mut tx, started).await?;
+        if let Some((data, record)) = started.told {
+            append(&mut tx, record).await?;
+            sqlx::query("UPDATE execution SET started_data = ?2 WHERE call = ?1")
+                .bind(started.call.to_string())
+                .bind(data)
+                .execute(&mut *tx)
+                .await?;
+        }
+        if let Some((container, lease)) = started.claimed {
+            sqlx::query("UPDATE execution SET container = ?2, lease = ?3 WHERE call = ?1")
+                .bind(started.call.to_string())
+                .bind(container)
+                .bind(lease.to_string())
+                .execute(&mut *tx)
+                .await?;
+        }
         sqlx::query(
-            "UPDATE execution SET state = 'started', started_ms = ?2, cgroups = ?3, \
-             started_data = ?4 WHERE call = ?1",
+            "UPDATE execution SET state = 'started', started_ms = ?2, cgroups = ?3, nonce = ?4 \
+             WHERE call = ?1",
         )
-        .bind(call.to_string())
-        .bind(at_ms)
-        .bind(cgroups)
-        .bind(data)
+        .bind(started.call.to_string())
+        .bind(started.at_ms)
+        .bind(started.cgroups)
+        .bind(started.nonce.as_bytes().as_slice())
         .execute(&mut *tx)
         .await?;
         tx.commit().await?;
@@ -408,6 +432,11 @@ fn plan(row: &SqliteRow) -> Result<PlanRow> {
     })
 }
 
+fn nonce(stored: Option<Vec<u8>>) -> Result<Option<Nonce>> {
+    let parsed = stored.map(|bytes| bytes.try_into().map(Nonce::new)).transpose();
+    parsed.map_err(|_| StoreError::Malformed("nonce"))
+}
+
 fn execution(row: &SqliteRow) -> Result<ExecutionRow> {
     Ok(ExecutionRow {
         plan: plan(row)?,
@@ -423,6 +452,7 @@ fn execution(row: &SqliteRow) -> Result<ExecutionRow> {
         reason: row.try_get("reason")?,
         started_ms: row.try_get("started_ms")?,
         started_data: row.try_get("started_data")?,
+        nonce: nonce(row.try_get("nonce")?)?,
         ended: row.try_get("ended")?,
         finished: row.try_get("finished")?,
     })

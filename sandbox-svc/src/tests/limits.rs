@@ -52,6 +52,57 @@ async fn a_cancel_ends_everything_that_the_command_started() {
     assert_eq!(world.containers(), Vec::<String>::new());
 }
 
+/// Canceled once it has said `up`.
+async fn canceled(run: &Run<'_>, script: &str) -> Told {
+    let call = run.plan_exec(&["sh", "-c", script]).await;
+    let stream = run.stream(run.order(&call, None)).await.unwrap();
+    let up = async {
+        while run
+            .world
+            .sandbox()
+            .live(call.id)
+            .is_none_or(|live| live.with_spool(|it| it.total() == 0))
+        {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        assert!(run.cancel(call.id).await);
+    };
+    let (told, ()) = tokio::join!(read(stream), up);
+    told.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cancel_asks_first_and_waits_two_seconds_at_most() {
+    let world = World::new(&[]).await;
+    let run = world.run(&open_manifest()).await;
+    let told =
+        canceled(&run, "trap 'echo bye; exit 0' TERM; echo up; while :; do sleep 0.1; done").await;
+    assert_eq!((told.end(), told.text()), ("canceled".to_owned(), "up\nbye\n".to_owned()));
+    // The shell tells of its child, which was asked as well.
+    let script = "trap 'echo bye; exit 0' TERM; echo up; while :; do sleep 0.1 2>&-; done";
+    let told = canceled(&run, script).await;
+    let text = told.text();
+    assert_eq!(told.end(), "canceled");
+    assert!(text.starts_with("up\n") && text.contains("bye\n"), "{text}");
+    let told = canceled(&run, "trap '' TERM; echo up; while :; do sleep 0.1; done").await;
+    assert_eq!((told.end(), told.text()), ("canceled".to_owned(), "up\n".to_owned()));
+    assert!((2_000..6_000).contains(&told.finished.duration_ms), "{}", told.finished.duration_ms);
+    assert_eq!(world.containers(), Vec::<String>::new());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_status_of_a_command_is_taken_for_another_end() {
+    let world = World::new(&[]).await;
+    let run = world.run(&open_manifest()).await;
+    for code in [0, 1, 123, 124, 125, 126, 127, 137, 255] {
+        let told = ended(&run, &["sh", "-c", &format!("exit {code}")]).await;
+        assert_eq!(told.end(), format!("exited {code}"));
+        assert!(!told.finished.output_incomplete);
+    }
+    let told = ended(&run, &["sh", "-c", "kill -9 $$"]).await;
+    assert_eq!((told.end(), told.finished.oom_seen), ("exited 137".to_owned(), false));
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_command_that_eats_memory_is_killed_and_said_to_be() {
     let world = World::new(&[]).await;

@@ -72,6 +72,24 @@ async fn a_command_that_ended_meanwhile_is_collected() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_killed_service_leaves_no_command_without_a_clock() {
+    let mut world = World::new(&[]).await;
+    let run = world.run(&open_manifest()).await;
+    let arguments = json!({ "argv": ["sh", "-c", "echo begin; sleep 600"], "timeoutSeconds": 1 });
+    let call = run.plan("process.exec", arguments).await;
+    let mut stream = run.stream(run.order(&call, None)).await.unwrap();
+    while !matches!(stream.next().await.unwrap().unwrap().message, Some(Message::Output(_))) {}
+    let of = (run.session, run.run);
+    let container = world.containers().remove(0);
+    world.kill();
+    let ended = Command::new("docker").args(["wait", &container]).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&ended.stdout), "124\n");
+    world.start().await;
+    assert_eq!(again(&world, of).execute(&call, None).await.end(), "timed_out");
+    assert_eq!(world.containers(), Vec::<String>::new());
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_flood_that_nobody_reads_ends_when_somebody_does() {
     let mut world = World::new(&[]).await;
     let run = world.run(&open_manifest()).await;
@@ -172,7 +190,7 @@ async fn what_nobody_owns_any_more_is_removed_at_the_start() {
     world.start().await;
     world.sandbox().reconcile().await.unwrap();
     assert!(!stray.exists());
-    assert_eq!(world.containers(), Vec::<String>::new());
+    world.emptied().await;
     let run = again(&world, of);
     assert_eq!(run.open().await.unwrap_err().reason, "ENVIRONMENT_LOST");
     assert_eq!(run.try_plan("list_files", &json!({})).await.unwrap_err(), "ENVIRONMENT_LOST");

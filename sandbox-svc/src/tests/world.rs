@@ -60,6 +60,8 @@ pub(super) struct World {
     ledger_addr: std::net::SocketAddr,
     engine: PathBuf,
     staging: &'static str,
+    /// How many containers may wait, from the next start on.
+    pub(super) warm: usize,
     /// Whether an administrator's files stand above the manifests.
     governed: bool,
     service: Option<Running>,
@@ -181,6 +183,7 @@ impl World {
             ledger_addr,
             engine: engine.to_owned(),
             staging,
+            warm: 0,
             governed,
             service: None,
             _stop: stop.drop_guard(),
@@ -236,6 +239,17 @@ impl World {
         containers(&self.sandbox().instance.to_string())
     }
 
+    /// Until no container is left: another pass of the service may have begun its removal.
+    pub(super) async fn emptied(&self) {
+        for _ in 0..100 {
+            if self.containers().is_empty() {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        panic!("left behind: {:?}", self.containers());
+    }
+
     pub(super) fn config(&self) -> Config {
         let flag = |name: &str, value: &dyn std::fmt::Display| format!("--{name}={value}");
         let args = [
@@ -258,6 +272,7 @@ impl World {
             flag("max-workspace-inodes", &"10000"),
             flag("max-file-bytes", &"128MiB"),
             flag("max-tmp-bytes", &"64MiB"),
+            flag("warm-containers", &self.warm),
         ];
         let above = |name: &str, file: &str| flag(name, &self.dir.path().join(file).display());
         let above = [
