@@ -7,6 +7,7 @@ mod sandbox;
 
 use std::time::Duration;
 
+use manifest::Profile;
 use proto::common::v1 as common;
 use receipt::{Executor, Signed};
 use transport::{Context, Endpoint, Fault, Service};
@@ -92,8 +93,18 @@ impl Offers {
         }
     }
 
+    /// What the model of such a child is told; without a profile, of a run that is none.
+    pub(crate) fn tools_of(&self, profile: Option<Profile>) -> Vec<common::Tool> {
+        match profile {
+            None => self.tools(),
+            Some(profile) => {
+                self.sandbox.iter().filter(|tool| profile.has(&tool.name)).cloned().collect()
+            }
+        }
+    }
+
     /// What the model is told, each name once.
-    pub(crate) fn tools(&self) -> Vec<common::Tool> {
+    fn tools(&self) -> Vec<common::Tool> {
         let remote =
             self.model.iter().filter(|tool| self.executor(&tool.name) == Some(Executor::ModelSvc));
         self.sandbox.iter().chain(remote).cloned().collect()

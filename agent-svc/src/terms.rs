@@ -18,6 +18,13 @@ const CEILING: Budget = Budget {
 };
 /// How many model turns a run has when the manifest does not say.
 const STEPS: u64 = 8;
+/// What a child may use at most, however much its parent has left.
+const CHILD: Limits = Limits {
+    steps: Some(STEPS),
+    tool_calls: Some(100),
+    tokens: Some(1_000_000),
+    wall_time: Some(Millis(15 * 60 * 1000)),
+};
 /// How long an ask stays open when the manifest does not say.
 const ASK_TIMEOUT: Duration = Duration::from_secs(120);
 const ASK_TIMEOUT_ON_HOLD: Duration = Duration::from_secs(24 * 60 * 60);
@@ -46,6 +53,16 @@ impl Terms {
                 wall_time: max_wall_time.map(millis),
             },
             ask_timeout: manifest.interaction.permission_timeout.unwrap_or(default),
+        }
+    }
+
+    /// A child's own limits, within what its parent has left.
+    pub(crate) fn child_prompt(&self, left: Budget) -> kernel::Prompt {
+        kernel::Prompt {
+            ceiling: left,
+            manifest: CHILD,
+            requested: Limits::default(),
+            ask_timeout: millis(self.ask_timeout),
         }
     }
 

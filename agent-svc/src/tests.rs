@@ -4,6 +4,7 @@ mod answers;
 mod approvals;
 mod audit;
 mod calls;
+mod children;
 mod damage;
 mod gateway;
 mod grants;

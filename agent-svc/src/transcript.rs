@@ -1,7 +1,7 @@
 //! What the model is shown, message by message. Each of its calls is answered exactly once; nothing here is redacted, so
 //! nothing here leaves the service but to model-svc.
 
-use manifest::{Delivery, Manifest};
+use manifest::{Delivery, Manifest, Profile};
 use proto::model::v1::{Assistant, Message, Text, ToolCall, ToolReply, message};
 
 /// What all messages of a run may add up to.
@@ -23,6 +23,19 @@ pub(crate) fn system(manifest: &Manifest) -> Message {
         manifest.goal,
         list(&manifest.acceptance),
         list(&manifest.allowed_paths),
+    );
+    Message { message: Some(message::Message::System(Text { text })) }
+}
+
+/// For a child: what its parent is shown, and what is different.
+pub(crate) fn child(parent: &Message, profile: Profile) -> Message {
+    let Some(message::Message::System(Text { text })) = &parent.message else {
+        return parent.clone();
+    };
+    let text = format!(
+        "{text}\n\nAnother run has handed you a part of its work, as its {profile}. You have only the tools you are \
+         given, and the same private copy. The next message is what it wants of you. Your last answer is all that it \
+         is told."
     );
     Message { message: Some(message::Message::System(Text { text })) }
 }

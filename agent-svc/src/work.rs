@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use event::id::{CallId, RunId};
 use kernel::{Run, record};
+use manifest::Profile;
 use proto::model::v1::Message;
 use receipt::Executor;
 
@@ -16,11 +17,20 @@ use crate::store::{Change, Journal};
 #[derive(Debug)]
 pub(crate) struct Work {
     pub(crate) run: Run,
+    /// Present in a child.
+    pub(crate) descent: Option<Descent>,
     pub(crate) calls: BTreeMap<CallId, Call>,
     pub(crate) messages: Vec<Message>,
     pub(crate) usage: Usage,
     /// What the run waits for a person for.
     pub(crate) ask: Option<Ask>,
+}
+
+/// Which run began this one, and what it may do at most.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Descent {
+    pub(crate) parent: RunId,
+    pub(crate) profile: Profile,
 }
 
 /// One tool call of the model.
@@ -60,9 +70,10 @@ pub(crate) enum Damaged {
 }
 
 impl Work {
-    pub(crate) fn new(id: RunId) -> Self {
+    pub(crate) fn new(id: RunId, descent: Option<Descent>) -> Self {
         Self {
             run: Run::new(ids::of_run(id)),
+            descent,
             calls: BTreeMap::new(),
             messages: Vec::new(),
             usage: Usage::default(),
@@ -71,14 +82,14 @@ impl Work {
     }
 
     pub(crate) fn recover(id: RunId, journal: Journal) -> Result<Self, Damaged> {
-        let Journal { records, messages, calls, usage, ask } = journal;
+        let Journal { records, messages, calls, usage, ask, descent } = journal;
         let events = records
             .iter()
             .map(|record| record::decode(record))
             .collect::<Result<Vec<_>, _>>()
             .map_err(Damaged::Record)?;
         let run = record::fold(ids::of_run(id), events).map_err(Damaged::Misfit)?;
-        Ok(Self { run, calls, messages, usage, ask })
+        Ok(Self { run, descent, calls, messages, usage, ask })
     }
 
     pub(crate) fn id(&self) -> RunId {
@@ -106,6 +117,7 @@ impl Work {
             Change::Began { .. }
             | Change::Counted { .. }
             | Change::Used(_)
+            | Change::Over
             | Change::Entered(_)
             | Change::Ended(_) => (),
         }

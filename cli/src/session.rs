@@ -25,7 +25,7 @@ mod show;
 mod transcript;
 
 pub use answer::{Answered, Verdict};
-pub use ask::Ask;
+pub use ask::{Ask, Child};
 pub use error::Error;
 pub use show::render;
 pub use transcript::{Transcript, Violation};
@@ -90,6 +90,8 @@ pub struct Session {
     usage: Usage,
     text: String,
     run: Option<RunId>,
+    /// The child that the run waits for, as it calls itself.
+    child: Option<String>,
 }
 
 impl std::fmt::Debug for Session {
@@ -162,6 +164,7 @@ impl Session {
             usage: Usage { prompt_tokens: 0, completion_tokens: 0, total_tokens: 0 },
             text: String::new(),
             run: None,
+            child: None,
         }
     }
 
@@ -262,10 +265,14 @@ impl Session {
         match &event.data {
             Data::PermissionRequested(_) => {
                 let ask = Ask::of(&event);
-                self.run = ask.as_ref().and_then(|ask| ask.run_id).or(self.run);
+                let own = ask.as_ref().filter(|ask| ask.child.is_none());
+                self.run = own.and_then(|ask| ask.run_id).or(self.run);
                 if !old {
                     self.waiting.extend(ask);
                 }
+            }
+            Data::AgentStarted(started) if started.parent_run_id.is_some() => {
+                self.child = Some(started.agent_id.clone());
             }
             Data::AgentStarted(started) => {
                 self.run = RunId::parse(&started.agent_id).ok().or(self.run);
@@ -276,8 +283,12 @@ impl Session {
                 self.usage.completion_tokens =
                     self.usage.completion_tokens.saturating_add(completion_tokens);
                 self.usage.total_tokens = self.usage.total_tokens.saturating_add(total_tokens);
-                self.text = response.text.clone().unwrap_or_default();
+                let who = event.actor.as_ref().and_then(|actor| actor.id.as_deref());
+                if self.child.is_none() || self.child.as_deref() != who {
+                    self.text = response.text.clone().unwrap_or_default();
+                }
             }
+            Data::AgentStopped(stopped) if stopped.parent_run_id.is_some() => self.child = None,
             Data::AgentStopped(stopped) => {
                 self.stopped = Some(stopped.clone());
                 self.pair_until.get_or_insert_with(|| Instant::now() + PAIR_LIMIT);
@@ -296,7 +307,7 @@ impl Session {
         if let Some(answer) = &self.answer {
             self.transcript.finish(answer.status)?;
         }
-        let AgentStopped { status, steps, tool_calls, note, agent_id: _ } = stopped.clone();
+        let AgentStopped { status, steps, tool_calls, note, .. } = stopped.clone();
         let output = self
             .answer
             .as_ref()

@@ -171,7 +171,7 @@ async fn line(
 fn settles(event: &Event, ask: &Ask) -> bool {
     match &event.data {
         Data::PermissionResolved(resolved) => resolved.permission_id == ask.permission_id,
-        Data::AgentStopped(_) => true,
+        Data::AgentStopped(stopped) => stopped.parent_run_id.is_none(),
         _ => false,
     }
 }

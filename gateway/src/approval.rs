@@ -50,7 +50,7 @@ pub(crate) struct Ask {
 pub(crate) enum NotAnAsk {
     #[error("the plan is malformed")]
     Plan,
-    #[error("the plan belongs to another session or call")]
+    #[error("the plan belongs to another session, run or call")]
     Foreign,
     #[error("the stated digest is not that of the plan")]
     Digest,
@@ -67,7 +67,8 @@ impl Ask {
         let bytes = canon::to_bytes(&requested.plan).map_err(|_| NotAnAsk::Plan)?;
         let plan = Plan::parse(&bytes).map_err(|_| NotAnAsk::Plan)?;
         let same_call = requested.call_id.is_none_or(|call| call == plan.call);
-        if requested.session_id != session || plan.session != session || !same_call {
+        let same_run = requested.child_run_id.is_none_or(|run| run == plan.run);
+        if requested.session_id != session || plan.session != session || !same_call || !same_run {
             return Err(NotAnAsk::Foreign);
         }
         let plan_digest = plan_digest(&bytes);

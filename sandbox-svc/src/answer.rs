@@ -22,7 +22,9 @@ pub(crate) fn answer(environment: &Environment, planned: &Planned) -> Result<Vec
         Prepared::Patch(planner::patch::Prepared::Inspect(present)) => {
             patch::inspect(environment, rulebook, present)?
         }
-        Prepared::Command(_) | Prepared::Patch(planner::patch::Prepared::Import(_)) => {
+        Prepared::Command(_)
+        | Prepared::Delegate(_)
+        | Prepared::Patch(planner::patch::Prepared::Import(_)) => {
             return Err(Reason::PlanStale.into());
         }
     };

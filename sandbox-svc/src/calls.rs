@@ -121,7 +121,9 @@ impl Sandbox {
         if environment.is_occupied() {
             return Err(Reason::RunBusy.into());
         }
-        let planned = self.make_plan(session, &environment, target.call, tool, arguments).await?;
+        let planned = self
+            .make_plan(session, &environment, (target.run, target.call), tool, arguments)
+            .await?;
         let row = PlanRow {
             call: target.call,
             session: session.id,
@@ -161,11 +163,12 @@ impl Sandbox {
         &self,
         session: &Session,
         environment: &Arc<Environment>,
-        call: CallId,
+        (run, call): (RunId, CallId),
         tool: &str,
         arguments: &[u8],
     ) -> Result<Planned, Stop> {
         let tool = Tool::parse(tool, session.manifest.execution.backend)?;
+        self.allowed_to(run, call, tool)?;
         let arguments = tool.arguments(arguments)?;
         let engine = self.engine.as_ref();
         let rulebook = &self
@@ -180,6 +183,7 @@ impl Sandbox {
             images: &self.images,
             dependencies: self.sessions.dependencies(),
             ceilings: &self.ceilings,
+            run,
             call,
         };
         planner.plan(tool, arguments).await

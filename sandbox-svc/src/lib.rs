@@ -5,6 +5,7 @@ mod answer;
 mod api;
 mod bind;
 mod calls;
+mod children;
 mod config;
 mod engine;
 mod environment;

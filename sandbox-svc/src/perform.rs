@@ -126,8 +126,8 @@ impl Sandbox {
         let worked_out = match planned {
             Some(planned) => Ok(planned),
             None => {
-                let PlanRow { call, tool, arguments, .. } = &row.plan;
-                self.make_plan(session, &environment, *call, tool, arguments).await
+                let PlanRow { run, call, tool, arguments, .. } = &row.plan;
+                self.make_plan(session, &environment, (*run, *call), tool, arguments).await
             }
         };
         let planned = match worked_out {
@@ -142,6 +142,13 @@ impl Sandbox {
             }
             Prepared::Command(planner::command::Prepared::Exec) => {
                 self.command(call, Some(&environment)).await
+            }
+            Prepared::Delegate(planner::delegate::Prepared(profile)) => {
+                match self.attach_child(&environment, row.plan.call, *profile).await {
+                    Ok(result) => Ok(done(result)),
+                    Err(Stop::Refused(refusal)) => Ok(not_done(refusal)),
+                    Err(Stop::Failed(error)) => Err(error.into()),
+                }
             }
             Prepared::Patch(planner::patch::Prepared::Import(present)) => {
                 let entries = present.patch.entries.clone();
@@ -259,7 +266,7 @@ impl Sandbox {
             finished: &bytes,
             records: &records,
             output: &output,
-            base: base.as_ref().map(|base| (row.plan.run, base)),
+            base: base.as_ref().map(|base| (self.children.host_of(row.plan.run), base)),
             applied,
         };
         self.failpoint.hit("call-closing")?;

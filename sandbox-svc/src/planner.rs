@@ -2,6 +2,7 @@
 //! the copy, the workspace and the engine, and changes nothing.
 
 pub(crate) mod command;
+pub(crate) mod delegate;
 mod mounted;
 mod parts;
 pub(crate) mod patch;
@@ -10,7 +11,7 @@ pub(crate) mod read;
 use std::sync::Arc;
 
 use event::Digest;
-use event::id::CallId;
+use event::id::{CallId, RunId};
 use manifest::{Action, Decision, Manifest, Rulebook};
 use receipt::{
     Effect, EffectClass, Executor, Network, PathText, Plan, Scope, Snapshot, Version, plan_digest,
@@ -47,6 +48,7 @@ pub(crate) enum Prepared {
     Read(read::Prepared),
     Command(command::Prepared),
     Patch(patch::Prepared),
+    Delegate(delegate::Prepared),
 }
 
 /// A call that does not happen, or a fault of the house.
@@ -86,6 +88,7 @@ pub(crate) struct Planner<'a> {
     pub(crate) images: &'a Images,
     pub(crate) dependencies: &'a Dependencies,
     pub(crate) ceilings: &'a Ceilings,
+    pub(crate) run: RunId,
     pub(crate) call: CallId,
 }
 
@@ -95,6 +98,7 @@ impl Planner<'_> {
             Arguments::Read(arguments) => self.read(tool, arguments),
             Arguments::Command(arguments) => self.command(tool, arguments).await?,
             Arguments::Patch(arguments) => self.patch(tool, arguments).await?,
+            Arguments::Delegate(arguments) => self.delegate(tool, arguments),
         };
         finish(plan, prepared, self.rulebook)
     }
@@ -112,7 +116,7 @@ impl Planner<'_> {
         Plan {
             v: Version::V1,
             session: self.session.id,
-            run: self.environment.run,
+            run: self.run,
             call: self.call,
             tool: tool.as_str().to_owned(),
             action: action.as_str().to_owned(),
@@ -121,6 +125,7 @@ impl Planner<'_> {
             effect_class: EffectClass::Pure,
             executor: Executor::SandboxSvc,
             scopes: vec![Scope::Once, Scope::Run],
+            task: None,
             manifest: self.manifest().digest,
             parts: Vec::new(),
             policies: parts::policies(self.rulebook),

@@ -42,6 +42,9 @@ pub(crate) enum Reason {
     EnvironmentLost,
     RunBusy,
     ToolUnknown,
+    /// A child asks for what its profile lacks.
+    ToolNotInProfile,
+    ChildOpen,
     ArgumentsInvalid,
     PathInvalid,
     PathNotFound,
@@ -96,6 +99,10 @@ impl Reason {
             Self::EnvironmentLost => ("ENVIRONMENT_LOST", "the run's private copy is gone"),
             Self::RunBusy => ("RUN_BUSY", "another call of this run has not ended"),
             Self::ToolUnknown => ("TOOL_UNKNOWN", "the session has no such tool"),
+            Self::ToolNotInProfile => {
+                ("TOOL_NOT_IN_PROFILE", "a child of this profile does not have the tool")
+            }
+            Self::ChildOpen => ("CHILD_OPEN", "the run has a child that has not ended"),
             Self::ArgumentsInvalid => ("ARGUMENTS_INVALID", "the arguments do not fit the tool"),
             Self::PathInvalid => {
                 ("PATH_INVALID", "the path does not name a place in the workspace")

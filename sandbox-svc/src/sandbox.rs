@@ -14,6 +14,7 @@ use tracing::{info, warn};
 use transport::{CancellationToken, Chain, StateDir, TaskTracker};
 use uuid::Uuid;
 
+use crate::children::Children;
 use crate::config::StagingKind;
 use crate::engine::{Docker, User};
 use crate::environment::{Environment, Source};
@@ -58,6 +59,7 @@ pub(crate) struct Sandbox {
     pub(crate) boot: String,
     /// The service's own directories, which no copy holds.
     pub(crate) own: Arc<[(u64, u64)]>,
+    pub(crate) children: Children,
     /// Held as long as anything here runs: the state directory is ours.
     _lock: StateDir,
     environments: Mutex<HashMap<RunId, Arc<Environment>>>,
@@ -136,6 +138,7 @@ impl Sandbox {
             instance,
             boot,
             own,
+            children: Children::default(),
             _lock: lock,
             environments: Mutex::default(),
             doors: Mutex::default(),
@@ -178,8 +181,9 @@ impl Sandbox {
         door.lock_owned().await
     }
 
-    /// The run's open environment, if it is this session's.
+    /// The environment that the run works in, if it is open and this session's.
     pub(crate) fn environment(&self, session: SessionId, run: RunId) -> Option<Arc<Environment>> {
+        let run = self.children.host_of(run);
         self.environments().get(&run).filter(|open| open.session == session).cloned()
     }
 
@@ -199,6 +203,9 @@ impl Sandbox {
     ) -> Result<Opened, Error> {
         if session.is_expired() {
             return Err(Error::GrantExpired);
+        }
+        if let Some(open) = self.copy_of_child(session.id, run).await? {
+            return Ok(opened(&open));
         }
         let (sandbox, session) = (self.clone(), session.clone());
         // Goes on when the caller leaves: a half-made copy is nobody's.
@@ -312,6 +319,18 @@ impl Sandbox {
         session: SessionId,
         run: RunId,
     ) -> Result<(), Error> {
+        if let Some(child) = self.store.child(run).await? {
+            return match child {
+                child if child.session != session => Err(Error::RunUnknown),
+                child if !child.open => Ok(()),
+                _ => {
+                    let sandbox = self.clone();
+                    self.tracker
+                        .spawn(async move { sandbox.close_child(session, run).await })
+                        .await?
+                }
+            };
+        }
         match self.store.environment(run).await? {
             None => return Ok(()),
             Some(row) if row.session != session => return Err(Error::RunUnknown),
@@ -328,17 +347,23 @@ impl Sandbox {
         let _door = self.door(run).await;
         if let Some(open) = self.environment(session, run) {
             let _admission = open.admission.lock().await;
-            for row in self.store.unfinished().await?.iter().filter(|row| row.plan.run == run) {
-                if let Some(live) = self.live(row.plan.call) {
-                    live.cancel.cancel();
-                    live.ended().await?;
-                }
-            }
+            self.end_calls(run).await?;
+            self.end_children(run).await?;
             self.environments().remove(&run);
         }
         self.cool(run).await;
         self.store.set_environment_state(run, EnvironmentState::Closing).await?;
         self.remove_closing(run).await
+    }
+
+    pub(crate) async fn end_calls(&self, run: RunId) -> Result<(), Error> {
+        for row in self.store.unfinished().await?.iter().filter(|row| row.plan.run == run) {
+            if let Some(live) = self.live(row.plan.call) {
+                live.cancel.cancel();
+                live.ended().await?;
+            }
+        }
+        Ok(())
     }
 
     /// The last part of closing, which the reconciler repeats until it succeeds.
@@ -375,7 +400,7 @@ impl Sandbox {
                 (EnvironmentState::Closed | EnvironmentState::Lost, _) => (),
             }
         }
-        Ok(())
+        self.recover_children().await
     }
 
     async fn find_again(&self, row: EnvironmentRow) -> Result<Option<Arc<Environment>>, Error> {

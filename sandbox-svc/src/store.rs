@@ -1,6 +1,7 @@
 //! The service's own database: fences, grants, environments, plans, outcomes, the import journal and the
 //! outbox. Each method is one whole transaction; nobody else writes it.
 
+mod child;
 mod environment;
 mod execution;
 mod outbox;
@@ -17,6 +18,7 @@ use sqlx::sqlite::{
 use sqlx::{Row as _, Sqlite, Transaction};
 use uuid::Uuid;
 
+pub(crate) use child::ChildRow;
 pub(crate) use environment::{Begun, EnvironmentRow, EnvironmentState, NewEnvironment, Taken};
 pub(crate) use execution::{
     Accepted, Closing, ExecutionRow, ExecutionState, ImportRow, NewExecution, PlanRow, Refused,

@@ -4,6 +4,7 @@
 mod approvals;
 mod audit;
 mod boundary;
+mod children;
 mod commands;
 mod dependencies;
 mod engine;

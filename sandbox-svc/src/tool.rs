@@ -1,6 +1,7 @@
 //! The tools a session offers, by family, and how their arguments are decoded. It parses; it decides nothing.
 
 pub(crate) mod command;
+pub(crate) mod delegate;
 pub(crate) mod patch;
 pub(crate) mod read;
 
@@ -19,6 +20,7 @@ pub(crate) enum Tool {
     Read(read::Tool),
     Command(command::Tool),
     Patch(patch::Tool),
+    Delegate(delegate::Tool),
 }
 
 /// What a call asks for.
@@ -27,6 +29,7 @@ pub(crate) enum Arguments {
     Read(read::Arguments),
     Command(command::Arguments),
     Patch(patch::Arguments),
+    Delegate(delegate::Arguments),
 }
 
 /// A tool as a model sees it.
@@ -42,6 +45,7 @@ impl Tool {
             Self::Read(tool) => tool.as_str(),
             Self::Command(tool) => tool.as_str(),
             Self::Patch(tool) => tool.as_str(),
+            Self::Delegate(tool) => tool.as_str(),
         }
     }
 
@@ -54,7 +58,8 @@ impl Tool {
         let read = read::Tool::ALL.iter().copied().map(Self::Read);
         let command = commands.iter().copied().map(Self::Command);
         let patch = patch::Tool::ALL.iter().copied().map(Self::Patch);
-        read.chain(command).chain(patch)
+        let delegate = delegate::Tool::ALL.iter().copied().map(Self::Delegate);
+        read.chain(command).chain(patch).chain(delegate)
     }
 
     pub(crate) fn parse(name: &str, backend: Backend) -> Result<Self, Refusal> {
@@ -69,6 +74,7 @@ impl Tool {
             Self::Read(tool) => tool.texts(),
             Self::Command(tool) => tool.texts(),
             Self::Patch(tool) => tool.texts(),
+            Self::Delegate(tool) => tool.texts(),
         };
         wire::Tool {
             name: self.as_str().to_owned(),
@@ -82,6 +88,7 @@ impl Tool {
             Self::Read(tool) => tool.arguments(bytes).map(Arguments::Read),
             Self::Command(tool) => tool.arguments(bytes).map(Arguments::Command),
             Self::Patch(tool) => tool.arguments(bytes).map(Arguments::Patch),
+            Self::Delegate(tool) => tool.arguments(bytes).map(Arguments::Delegate),
         }
     }
 }
@@ -119,7 +126,7 @@ mod tests {
     #[test]
     fn without_a_back_end_there_is_no_command_tool() {
         let names: Vec<_> = Tool::offered(Backend::None).map(Tool::as_str).collect();
-        assert_eq!(names, ["list_files", "read_file", "inspect_patch", "import_patch"]);
+        assert_eq!(names, ["list_files", "read_file", "inspect_patch", "import_patch", "delegate"]);
         let refused = Tool::parse("process.exec", Backend::None).unwrap_err();
         assert_eq!(refused.reason, Reason::ToolUnknown);
     }

@@ -19,7 +19,7 @@ pub use hand::Hand;
 pub use impostor::{Asked, Completed, Impostor, Outcome};
 pub use person::{Ask, Person, Prompted, Seen};
 pub use rig::{Rig, Spec, programs};
-pub use sample::{Manifest, Turn, manifest, script};
+pub use sample::{Manifest, Turn, manifest, script, script_with};
 
 /// Everything that a test waits for comes within this, or the test fails and says what it waited for.
 pub const PATIENCE: std::time::Duration = std::time::Duration::from_secs(60);

@@ -52,6 +52,13 @@ impl std::fmt::Debug for Person {
     }
 }
 
+impl Seen {
+    /// Whether the session's run ended; that of a child is not the end.
+    pub fn is_the_end(&self) -> bool {
+        self.kind == "agent.stopped" && self.data["parentRunId"].is_null()
+    }
+}
+
 impl Person {
     /// Connects and offers sessions and permissioning.
     pub async fn arrive(rig: &Rig) -> Result<Self> {
@@ -206,7 +213,7 @@ impl Person {
                 if seen.kind == kind {
                     return Ok(seen);
                 }
-                ensure!(seen.kind != "agent.stopped", "the run ended before {kind}: {}", seen.data);
+                ensure!(!seen.is_the_end(), "the run ended before {kind}: {}", seen.data);
             }
         })
         .await

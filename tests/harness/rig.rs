@@ -13,7 +13,7 @@ use tempfile::TempDir;
 use transport::material::Pem;
 use transport::{Context, Material, Service};
 
-use crate::{Engine, Manifest, Turn, script};
+use crate::{Engine, Manifest, Turn, script_with};
 
 /// What a rig starts with.
 #[derive(Debug)]
@@ -21,6 +21,8 @@ pub struct Spec {
     pub manifests: Vec<Manifest>,
     /// Scripts by model name.
     pub scripts: Vec<(String, Vec<Turn>)>,
+    /// What every model says to a child, by its task.
+    pub children: Vec<(&'static str, Vec<Turn>)>,
     /// Files of the workspace `demo`.
     pub files: Vec<(&'static str, &'static [u8])>,
     pub overrides: Vec<(Service, String, toml::Value)>,
@@ -31,6 +33,7 @@ impl Spec {
         Self {
             manifests: vec![manifest],
             scripts: vec![("scripted".to_owned(), turns)],
+            children: Vec::new(),
             files: vec![
                 ("app.txt", b"broken\n"),
                 (".env", b"API_KEY=planted-value-of-the-suite\n"),
@@ -66,7 +69,7 @@ impl Rig {
 
     /// Everything but the start.
     fn prepare(spec: Spec) -> Result<Self> {
-        let Spec { manifests, scripts, files, overrides } = spec;
+        let Spec { manifests, scripts, children, files, overrides } = spec;
         // Not below a directory that other users may not enter: each service has its own user.
         let dir = tempfile::Builder::new()
             .prefix("harness-suite-")
@@ -88,7 +91,7 @@ impl Rig {
         }
         for (name, turns) in &scripts {
             let path = dir.path().join(format!("{name}.script.yaml"));
-            std::fs::write(&path, script(turns))?;
+            std::fs::write(&path, script_with(turns, &children))?;
             options.scripts.push((name.clone(), path));
         }
         let mesh = Mesh::create(&dir.path().join("state"), &options)?;

@@ -97,12 +97,23 @@ pub enum Turn {
 
 /// The script as YAML text, ids of calls counted through.
 pub fn script(turns: &[Turn]) -> String {
+    script_with(turns, &[])
+}
+
+/// With the turns of children, each by its task.
+pub fn script_with(turns: &[Turn], children: &[(&str, Vec<Turn>)]) -> String {
     let mut id = 0;
+    let children: serde_json::Map<String, Value> =
+        children.iter().map(|(task, turns)| ((*task).to_owned(), told(turns, &mut id))).collect();
+    json!({"script": told(turns, &mut id), "asked": children}).to_string()
+}
+
+fn told(turns: &[Turn], id: &mut u32) -> Value {
     let mut call = |name: &str, arguments: &Value| {
-        id += 1;
+        *id += 1;
         json!({"id": format!("call_{id}"), "name": name, "arguments": arguments})
     };
-    let turns: Vec<Value> = turns
+    turns
         .iter()
         .map(|turn| match turn {
             Turn::Say(text) => json!({"content": text}),
@@ -111,6 +122,5 @@ pub fn script(turns: &[Turn]) -> String {
                 json!({"toolCalls": calls.iter().map(|(name, arguments)| call(name, arguments)).collect::<Vec<_>>()})
             }
         })
-        .collect();
-    json!({"script": turns}).to_string()
+        .collect()
 }

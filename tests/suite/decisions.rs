@@ -1,5 +1,5 @@
 //! One rule book: a table of calls is decided the same whether a person is there, nobody is, the services were killed in
-//! between, or sandbox-svc is asked directly. What follows from an ask may differ; the decision may not.
+//! between, a child makes the calls, or sandbox-svc is asked directly. What follows from an ask may differ; the decision may not.
 
 use acp::Decision;
 use anyhow::{Context as _, Result, ensure};
@@ -8,6 +8,7 @@ use event::id::{CallId, SessionId};
 use serde_json::{Value, json};
 
 const EXEC: &str = "process.exec";
+const TASK: &str = "make the calls of the table";
 
 /// What the model asks for, in this order.
 fn table() -> Vec<(&'static str, Value)> {
@@ -111,6 +112,13 @@ fn rules() -> e2e::Manifest {
 
 async fn start() -> Result<Rig> {
     let mut spec = Spec::new(rules(), vec![Turn::Calls(table()), Turn::Say("decided")]);
+    let delegation = json!({"profile": "implementer", "task": TASK});
+    let delegates = vec![Turn::Call("delegate", delegation), Turn::Say("decided")];
+    let mut delegated = rules().rule("delegate", json!("allow"));
+    (delegated.id, delegated.models) = ("delegated".to_owned(), vec!["delegating".to_owned()]);
+    spec.manifests.push(delegated);
+    spec.scripts.push(("delegating".to_owned(), delegates));
+    spec.children.push((TASK, vec![Turn::Calls(table()), Turn::Say("decided")]));
     spec.files.extend([
         ("src/deep/one.txt", b"1\n".as_slice()),
         ("src/deep/two.txt", b"2\n"),
@@ -129,7 +137,8 @@ async fn decided(rig: &Rig, session: SessionId) -> Result<Vec<Value>> {
         lines.iter().any(|line| line.kind == "agent.stopped").then_some(lines)
     })
     .await;
-    let calls: Vec<&Line> = lines.iter().filter(|line| line.kind == "tool.call").collect();
+    let of_the_table = |line: &&Line| line.kind == "tool.call" && line.data["tool"] != "delegate";
+    let calls: Vec<&Line> = lines.iter().filter(of_the_table).collect();
     ensure!(calls.len() == table().len(), "{} of {} calls", calls.len(), table().len());
     let of = |call: &Value, kind: &str| -> Vec<&Value> {
         let same = lines.iter().filter(|line| line.kind == kind && line.data["callId"] == *call);
@@ -153,9 +162,9 @@ fn part(data: &Value, rule: &str) -> Value {
 }
 
 /// The person says no to each ask; returns the session.
-async fn interactive(rig: &mut Rig, kill_at: Option<usize>) -> Result<SessionId> {
+async fn interactive(rig: &mut Rig, task: &str, kill_at: Option<usize>) -> Result<SessionId> {
     let mut person = Person::arrive(rig).await?;
-    let session = person.open("decided", None).await?;
+    let session = person.open(task, None).await?;
     person.prompt(session)?;
     let mut asks = 0;
     let mut answered = std::collections::BTreeSet::new();
@@ -179,7 +188,7 @@ async fn interactive(rig: &mut Rig, kill_at: Option<usize>) -> Result<SessionId>
                 person.answer(&ask, Decision::Deny).await?;
                 answered.insert(ask.permission);
             }
-            "agent.stopped" => {
+            "agent.stopped" if seen.is_the_end() => {
                 ensure!(asks > 10, "only {asks} asks");
                 return Ok(session);
             }
@@ -222,12 +231,14 @@ async fn direct(rig: &Rig) -> Result<Vec<Value>> {
 async fn every_way_to_run_decides_alike() -> Result<()> {
     let mut rig = start().await?;
     let asked = direct(&rig).await?;
-    let attended = interactive(&mut rig, None).await?;
-    let resumed = interactive(&mut rig, Some(3)).await?;
+    let attended = interactive(&mut rig, "decided", None).await?;
+    let resumed = interactive(&mut rig, "decided", Some(3)).await?;
+    let child = interactive(&mut rig, "delegated", None).await?;
     let unattended = headless(&rig).await?;
     let expected: Vec<Value> = table().into_iter().zip(asked).map(called).collect();
     ensure!(expected.len() >= 60, "{} calls", expected.len());
-    for (way, session) in [("attended", attended), ("resumed", resumed), ("unattended", unattended)]
+    for (way, session) in
+        [("attended", attended), ("resumed", resumed), ("child", child), ("unattended", unattended)]
     {
         let found = decided(&rig, session).await?;
         let found: Vec<Value> = table().into_iter().zip(found).map(called).collect();

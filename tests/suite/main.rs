@@ -3,6 +3,7 @@
 mod approvals;
 mod ask;
 mod bad_input;
+mod children;
 mod decisions;
 mod demo;
 mod denials;

@@ -53,6 +53,7 @@ impl Run {
                 self.ids.insert(call.0);
                 if attempt == 1 {
                     self.account.use_step();
+                    self.turns = self.turns.saturating_add(1);
                 }
                 Ok(Phase::Thinking(ModelCall { call, step, attempt }))
             }
@@ -206,6 +207,17 @@ impl Run {
                 self.drop_grant(permission);
                 Ok(Current::Planning(call, attempt))
             }
+            (Current::Executing(running), Fact::Delegated { call }) if call == running.id => {
+                self.account.stop_clock(at);
+                Ok(Current::Delegating(running))
+            }
+            (Current::Delegating(delegated), Fact::ChildEnded { call, used, outcome })
+                if call == delegated.id =>
+            {
+                self.account.charge(used);
+                self.account.start_clock(at);
+                Ok(Current::Decided(call, outcome.of_child()))
+            }
             (
                 Current::Executing(running) | Current::Stopping(running),
                 Fact::OutcomeUnknown { call, attempt, .. },
@@ -283,6 +295,7 @@ impl Current {
                     | CallEnd::Refused { .. }
                     | CallEnd::Lost { .. }
             ),
+            Self::Delegating(_) => false,
             Self::Unknown(_) => matches!(end, CallEnd::Unknown),
         }
     }

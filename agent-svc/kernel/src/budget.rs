@@ -109,6 +109,15 @@ impl Account {
         self.used.tokens = self.used.tokens.saturating_add(tokens);
     }
 
+    /// What a child used is used up here too.
+    pub(crate) fn charge(&mut self, child: Budget) {
+        let Budget { steps, tool_calls, tokens, wall_time } = child;
+        self.used.steps = self.used.steps.saturating_add(steps);
+        self.used.tool_calls = self.used.tool_calls.saturating_add(tool_calls);
+        self.used.tokens = self.used.tokens.saturating_add(tokens);
+        self.used.wall_time = Millis(self.used.wall_time.0.saturating_add(wall_time.0));
+    }
+
     pub(crate) fn stop_clock(&mut self, at: Time) {
         self.used.wall_time = self.used(at).wall_time;
         self.clock = Clock::Stopped;

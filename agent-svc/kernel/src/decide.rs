@@ -198,6 +198,22 @@ fn about_call(current: &Current, seen: Seen) -> Result<Vec<Fact>, Rejected> {
         {
             Ok(vec![stopped(running, report)])
         }
+        (Current::Executing(running), Seen::Delegated { call, attempt })
+            if (call, attempt) == (running.id, running.attempt) =>
+        {
+            Ok(vec![Fact::Delegated { call }])
+        }
+        // No child is begun for a run that must end.
+        (Current::Stopping(running), Seen::Delegated { call, attempt })
+            if (call, attempt) == (running.id, running.attempt) =>
+        {
+            Ok(vec![Fact::CallEnded { call, end: CallEnd::Stopped }])
+        }
+        (Current::Delegating(delegated), Seen::ChildEnded { call, used, outcome })
+            if call == delegated.id =>
+        {
+            Ok(vec![Fact::ChildEnded { call, used, outcome }])
+        }
         (Current::Unknown(unknown), Seen::OperatorDecided { call, by, choice })
             if call == unknown.id =>
         {

@@ -90,6 +90,16 @@ pub enum Fact {
         by: Subject,
         choice: Choice,
     },
+    /// The call is a child's to answer: a run of its own, under the id of the call.
+    Delegated {
+        call: CallId,
+    },
+    /// The child is over, and `used` counts here too.
+    ChildEnded {
+        call: CallId,
+        used: Budget,
+        outcome: Outcome,
+    },
     CallEnded {
         call: CallId,
         end: CallEnd,

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::approval::{Plan, Scope, Verdict};
 use crate::budget::{Budget, Limits};
 use crate::id::{CallId, Fresh, Millis, PermissionId, Reason, Subject, Time};
-use crate::outcome::CallEnd;
+use crate::outcome::{CallEnd, Outcome};
 
 /// One observation, with the time it was made and an id nothing has borne before.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,6 +50,17 @@ pub enum Seen {
         call: CallId,
         attempt: u32,
         report: Report,
+    },
+    /// The executor has let a child of this run begin, for this call.
+    Delegated {
+        call: CallId,
+        attempt: u32,
+    },
+    /// The child is over; `used` is all that it used of its budget.
+    ChildEnded {
+        call: CallId,
+        used: Budget,
+        outcome: Outcome,
     },
     /// What an operator decided about a call whose outcome is unknown.
     OperatorDecided {

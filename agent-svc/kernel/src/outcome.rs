@@ -56,6 +56,19 @@ pub enum Halt {
     Failed(Reason),
 }
 
+impl Outcome {
+    /// How a call ends that was a child's to answer.
+    pub(crate) fn of_child(&self) -> CallEnd {
+        match self {
+            Self::Completed => CallEnd::Succeeded,
+            Self::Halted(Halt::Canceled { .. } | Halt::Disconnected | Halt::SessionEnded) => {
+                CallEnd::Stopped
+            }
+            Self::Halted(Halt::OverBudget(_) | Halt::Failed(_)) => CallEnd::Failed,
+        }
+    }
+}
+
 impl Halt {
     /// What an ask that is still open is told.
     pub(crate) fn denies(&self) -> Resolution {

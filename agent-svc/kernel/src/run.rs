@@ -16,6 +16,8 @@ pub struct Run {
     pub(crate) now: Time,
     pub(crate) phase: Phase,
     pub(crate) account: Account,
+    /// Turns of its own model, which a child's are not.
+    pub(crate) turns: u64,
     pub(crate) ask_timeout: Millis,
     /// Set once something says that the run must end; never unset.
     pub(crate) halt: Option<Halt>,
@@ -68,6 +70,8 @@ pub(crate) enum Current {
     Decided(CallId, CallEnd),
     Executing(Approved<Call>),
     Stopping(Approved<Call>),
+    /// A child is at work for it. The clock stands still: the child has its own.
+    Delegating(Approved<Call>),
     Unknown(Approved<Call>),
 }
 
@@ -77,14 +81,17 @@ impl Current {
             Self::Next(call) | Self::Planning(call, _) | Self::Decided(call, _) => *call,
             Self::Judged(call) => call.id,
             Self::Asking(asking) => asking.call.id,
-            Self::Executing(call) | Self::Stopping(call) | Self::Unknown(call) => call.id,
+            Self::Executing(call)
+            | Self::Stopping(call)
+            | Self::Delegating(call)
+            | Self::Unknown(call) => call.id,
         }
     }
 
     /// Whether its execution has been due, so that an executor may have begun.
     pub(crate) fn may_run(&self) -> bool {
         match self {
-            Self::Executing(_) | Self::Stopping(_) | Self::Unknown(_) => true,
+            Self::Executing(_) | Self::Stopping(_) | Self::Delegating(_) | Self::Unknown(_) => true,
             Self::Next(_)
             | Self::Planning(..)
             | Self::Judged(_)
@@ -131,6 +138,7 @@ impl Run {
             now: Time::default(),
             phase: Phase::New,
             account: Account::default(),
+            turns: 0,
             ask_timeout: Millis::default(),
             halt: None,
             ids: BTreeSet::new(),
@@ -154,6 +162,12 @@ impl Run {
                 attempt: *attempt,
                 max_output_tokens: self.left().tokens,
             }),
+            Phase::Calling(Turn { current: Current::Delegating(call), .. }) => {
+                Some(match &self.halt {
+                    None => Effect::RunChild { call: call.id, budget: self.for_a_child() },
+                    Some(why) => Effect::StopChild { call: call.id, why: why.clone() },
+                })
+            }
             Phase::Calling(turn) => turn.current.due(),
             Phase::Closing(outcome) => {
                 Some(Effect::Finish { run: self.id, outcome: outcome.clone() })
@@ -169,7 +183,8 @@ impl Run {
                 Some(asking.expires_at)
             }
             Phase::Calling(Turn {
-                current: Current::Stopping(_) | Current::Unknown(_), ..
+                current: Current::Stopping(_) | Current::Delegating(_) | Current::Unknown(_),
+                ..
             })
             | Phase::New
             | Phase::Closing(_)
@@ -200,6 +215,11 @@ impl Run {
             Phase::Calling(Turn { current: Current::Stopping(call), .. }) => {
                 Status::Stopping { call: call.id }
             }
+            Phase::Calling(Turn { current: Current::Delegating(call), .. })
+                if self.halt.is_some() =>
+            {
+                Status::Stopping { call: call.id }
+            }
             Phase::Opening
             | Phase::Ready { .. }
             | Phase::Thinking(_)
@@ -224,6 +244,12 @@ impl Run {
         self.account.left(self.now)
     }
 
+    /// What a child may use: all that is left, but for the turn in which its answer is read.
+    fn for_a_child(&self) -> Budget {
+        let left = self.left();
+        Budget { steps: left.steps.saturating_sub(1), ..left }
+    }
+
     /// The permissions whose allow for the run stands.
     pub fn standing(&self) -> impl Iterator<Item = PermissionId> {
         self.grants.values().copied()
@@ -237,7 +263,7 @@ impl Run {
 impl Current {
     fn due(&self) -> Option<Effect> {
         match self {
-            Self::Next(_) | Self::Judged(_) | Self::Decided(..) => None,
+            Self::Next(_) | Self::Judged(_) | Self::Decided(..) | Self::Delegating(_) => None,
             Self::Planning(call, attempt) => Some(Effect::Plan { call: *call, attempt: *attempt }),
             Self::Asking(Asking { permission, call, expires_at }) => Some(Effect::AskPerson {
                 permission: *permission,

@@ -47,7 +47,7 @@ impl Run {
                     resolution: why.denies(),
                 });
             }
-            Current::Executing(_) | Current::Stopping(_) => return None,
+            Current::Executing(_) | Current::Stopping(_) | Current::Delegating(_) => return None,
         };
         Some(Fact::CallEnded { call: current.id(), end })
     }
@@ -69,6 +69,7 @@ impl Run {
                 | Current::Asking(_)
                 | Current::Executing(_)
                 | Current::Stopping(_)
+                | Current::Delegating(_)
                 | Current::Unknown(_) => None,
             },
             Phase::New
@@ -80,7 +81,7 @@ impl Run {
     }
 
     fn asked_model(&self, attempt: u32, fresh: Fresh) -> Fact {
-        let (left, used) = (self.left(), self.used());
+        let left = self.left();
         if attempt > RETRIES + 1 {
             Fact::Halted { why: Halt::Failed(Reason::MODEL_LOST) }
         } else if attempt == 1 && left.steps == 0 {
@@ -88,7 +89,7 @@ impl Run {
         } else if left.tokens == 0 {
             over(Metric::Tokens)
         } else {
-            let step = if attempt == 1 { used.steps } else { used.steps.saturating_sub(1) };
+            let step = if attempt == 1 { self.turns } else { self.turns.saturating_sub(1) };
             Fact::ModelAsked { call: CallId(fresh.0), step, attempt }
         }
     }

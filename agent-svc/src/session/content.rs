@@ -30,6 +30,11 @@ pub(crate) enum Content {
     /// A refusal, for people.
     Detail(String),
     Result(Box<Outcome>),
+    /// What a child came to, and what of a model it used.
+    Child {
+        usage: Usage,
+        result: Box<Outcome>,
+    },
     /// The ask's row was settled, with this note.
     Standing {
         note: Option<String>,

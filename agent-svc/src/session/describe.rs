@@ -17,7 +17,7 @@ use super::content::{Answer, Content};
 use crate::outcome::{Ending, Outcome, Usage};
 use crate::peers::Offers;
 use crate::store::{Append, Change, Entry, Session, State};
-use crate::work::{Call, Work};
+use crate::work::{Call, Descent, Work};
 use crate::{ids, transcript};
 
 /// Everything about a step but what it decided.
@@ -140,6 +140,13 @@ impl Draft<'_> {
                 self.change(Change::Entered(State::Running));
                 Ok(())
             }
+            Fact::Delegated { .. } => Ok(()),
+            Fact::ChildEnded { .. } => {
+                if let Content::Child { usage, .. } = self.scene.content {
+                    self.change(Change::Spent(*usage));
+                }
+                Ok(())
+            }
             Fact::CallEnded { call, end } => self.call_ended(ids::call(*call), end),
             Fact::BudgetWarned { metric, used, limit } => {
                 self.budget_warned(*metric, *used, *limit)
@@ -149,7 +156,9 @@ impl Draft<'_> {
             }
             Fact::Ended { outcome } => self.ended(outcome),
             Fact::EnvironmentClosed => {
-                self.change(Change::Entered(State::Done));
+                if self.scene.work.descent.is_none() {
+                    self.change(Change::Entered(State::Done));
+                }
                 Ok(())
             }
             Fact::EnvironmentOpened => self.environment_opened(),
@@ -167,13 +176,16 @@ impl Draft<'_> {
 
     fn started(&mut self) -> Result<(), SealError> {
         let Content::Prompt { system, content } = self.scene.content else { return Ok(()) };
-        self.change(Change::Began { run: self.scene.work.id() });
+        let descent = self.scene.work.descent;
+        self.change(Change::Began { run: self.scene.work.id(), descent });
         self.change(Change::Said(system.clone()));
         self.change(Change::Said(transcript::user(content.clone())));
         self.change(Change::Entered(State::Running));
         let started = AgentStarted {
             agent_id: self.agent_id(),
             session_id: self.scene.session.owner.session,
+            parent_run_id: descent.map(|descent| descent.parent),
+            profile: descent.map(|descent| descent.profile.to_string()),
             task_id: Some(self.scene.session.manifest_id.clone()),
             model: self.scene.session.model.clone(),
         };
@@ -185,6 +197,9 @@ impl Draft<'_> {
     fn environment_opened(&mut self) -> Result<(), SealError> {
         let Content::Copied(withheld) = self.scene.content else { return Ok(()) };
         self.change(Change::Said(transcript::user(withheld.context())));
+        if self.scene.work.descent.is_some() {
+            return Ok(());
+        }
         let updated = TaskUpdated {
             task_id: self.scene.session.manifest_id.clone(),
             phase: TaskPhase::Running,
@@ -229,7 +244,7 @@ impl Draft<'_> {
                     provider_id: proposed.provider_id.clone(),
                     tool: proposed.name.clone(),
                     arguments: proposed.arguments.clone(),
-                    executor: self.scene.offers.and_then(|offers| offers.executor(&proposed.name)),
+                    executor: self.executor(&proposed.name),
                     announced: 0,
                     output: crate::work::Output::default(),
                     uncounted: None,
@@ -246,6 +261,14 @@ impl Draft<'_> {
         };
         self.event(self.agent(), response)?;
         Ok(())
+    }
+
+    /// Who executes this tool. What a child may not do at sandbox-svc is refused there; no remote tool is a child's.
+    fn executor(&self, tool: &str) -> Option<Executor> {
+        let executor = self.scene.offers.and_then(|offers| offers.executor(tool));
+        executor.filter(|executor| {
+            self.scene.work.descent.is_none() || *executor == Executor::SandboxSvc
+        })
     }
 
     fn failure(&mut self, stage: &str, code: &str, retryable: bool) -> Result<(), SealError> {
@@ -267,6 +290,10 @@ impl Draft<'_> {
     }
 
     fn budget_warned(&mut self, metric: Metric, used: u64, limit: u64) -> Result<(), SealError> {
+        // The event does not say whose budget it is: it is that of the session's run, which a child's use counts against.
+        if self.scene.work.descent.is_some() {
+            return Ok(());
+        }
         let metric = match metric {
             Metric::Steps => BudgetMetric::Steps,
             Metric::ToolCalls => BudgetMetric::ToolCalls,
@@ -295,7 +322,14 @@ impl Draft<'_> {
             steps: u32::try_from(used.steps).unwrap_or(u32::MAX),
             tool_calls: u32::try_from(used.tool_calls).unwrap_or(u32::MAX),
         };
-        self.event(actor(ActorKind::Kernel), stopped(self.agent_id(), &outcome))?;
+        let stopped = stopped(self.agent_id(), &outcome);
+        if let Some(Descent { parent, .. }) = self.scene.work.descent {
+            let stopped = AgentStopped { parent_run_id: Some(parent), ..stopped };
+            self.event(actor(ActorKind::Kernel), stopped)?;
+            self.change(Change::Over);
+            return Ok(());
+        }
+        self.event(actor(ActorKind::Kernel), stopped)?;
         self.change(Change::Entered(State::Closing));
         self.change(Change::Ended(outcome));
         Ok(())
@@ -355,7 +389,14 @@ pub(crate) fn stopped(agent_id: String, outcome: &Outcome) -> AgentStopped {
         Ending::Canceled { note } => (AgentStatus::Canceled, Some(note.clone())),
         Ending::BudgetExceeded { metric } => (AgentStatus::BudgetExceeded, Some(metric.clone())),
     };
-    AgentStopped { agent_id, status, steps: outcome.steps, tool_calls: outcome.tool_calls, note }
+    AgentStopped {
+        agent_id,
+        parent_run_id: None,
+        status,
+        steps: outcome.steps,
+        tool_calls: outcome.tool_calls,
+        note,
+    }
 }
 
 fn assistant(text: &str, calls: &[(CallId, proto::model::v1::ToolCall)], opaque: &[u8]) -> Message {

@@ -2,6 +2,7 @@
 //! nothing before what led to it is acknowledged.
 
 mod absence;
+mod child;
 mod command;
 mod people;
 mod perform;
@@ -37,6 +38,8 @@ pub(super) struct Driver {
     terms: Terms,
     /// Absent before the first prompt.
     work: Option<Work>,
+    /// The run that the session's run has begun and waits for.
+    child: Option<Work>,
     fence: Fence,
     /// The executors have taken this owner before.
     is_known: bool,
@@ -133,14 +136,16 @@ impl Driver {
             }
             None => None,
         };
-        let inherited =
-            work.iter().flat_map(|work| work.run.due()).map(|effect| effect.key()).collect();
+        let child = child::recover(&runtime, work.as_ref()).await?;
+        let works = work.iter().chain(&child);
+        let inherited = works.flat_map(|work| work.run.due()).map(|effect| effect.key()).collect();
         let now = runtime.clock.millis();
         let mut driver = Self {
             gate: session.last_seq,
             waiting_since: now,
             ended_at: session.outcome.is_some().then_some(now),
             work,
+            child,
             inherited,
             session,
             terms,
@@ -170,6 +175,7 @@ impl Driver {
         self.fold_answers().await?;
         loop {
             self.look_for_somebody().await?;
+            self.tend_child().await?;
             self.perform()?;
             self.publish();
             if self.is_over() {
@@ -196,19 +202,21 @@ impl Driver {
     /// The row decides what the answer to an ask is; here the run learns of it.
     async fn fold_answers(&mut self) -> Result<(), Broken> {
         self.forget_revoked().await?;
-        let Some(ask) = self.work.as_ref().and_then(|work| work.ask.as_ref()) else {
+        let Some(ask) = self.front().and_then(|work| work.ask.as_ref()) else {
             return Ok(());
         };
-        let (session, id) = (self.session.owner.session, ask.id);
+        let (session, id, run) = (self.session.owner.session, ask.id, ask.run);
         self.tell_counted(id).await?;
         let found = self.runtime.store.permission(session, id).await.map_err(Broken::Store)?;
         let Some(permission) = found.filter(|permission| permission.resolved_seq.is_none()) else {
             return Ok(());
         };
         match step::answer(&permission) {
-            Some((seen, content)) => match self.record(seen.clone(), &content).await {
+            Some((seen, content)) => match self.record(run, seen.clone(), &content).await {
                 // The answer stands, whatever was noted with it.
-                Err(Broken::Seal(_)) => self.record(seen, &Content::Standing { note: None }).await,
+                Err(Broken::Seal(_)) => {
+                    self.record(run, seen, &Content::Standing { note: None }).await
+                }
                 other => other,
             },
             None => {
@@ -236,13 +244,15 @@ impl Driver {
         if unprompted && now >= self.session.created_at.plus(self.runtime.spans.prompt) {
             return self.end_without_run("no prompt came in time".to_owned()).await;
         }
-        let due = self.work.as_ref().and_then(|work| work.run.deadline()).map(step::millis);
+        let due = self.front().and_then(|work| work.run.deadline()).map(step::millis);
         if due.is_some_and(|due| due <= now) {
             // A claimed allow holds the expiry up, and an answer that is there already comes first.
             self.fold_answers().await?;
             if self.lease_ends.is_none_or(|ends| ends <= now) {
                 self.lease_ends = None;
-                self.step(Seen::Tick, Content::Bare).await?;
+                if let Some(run) = self.front().map(Work::id) {
+                    self.step_on(run, Seen::Tick, Content::Bare).await?;
+                }
             }
         }
         Ok(())
@@ -253,10 +263,11 @@ impl Driver {
         let spans = &self.runtime.spans;
         let prompt = (self.work.is_none() && self.session.outcome.is_none())
             .then(|| self.session.created_at.plus(spans.prompt));
-        let deadline = self.work.as_ref().and_then(|work| work.run.deadline()).map(step::millis);
+        let deadline = self.front().and_then(|work| work.run.deadline()).map(step::millis);
         let deadline = deadline.map(|at| self.lease_ends.map_or(at, |ends| ends.max(at)));
         let publish = self.ended_at.filter(|_| !self.published).map(|at| at.plus(spans.closing));
-        [prompt, deadline, publish, self.absent_at()].into_iter().flatten().min()
+        let stop = self.lease_ends.filter(|_| self.must_stop_child());
+        [prompt, deadline, publish, stop, self.absent_at()].into_iter().flatten().min()
     }
 
     /// Tells subscribers how it ended: once the environment is closed, or after a while without that.

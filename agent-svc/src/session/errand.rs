@@ -40,11 +40,13 @@ pub(super) enum Report {
     Lapsed,
     /// The effect is settled.
     Done {
+        run: RunId,
         key: Key,
         seen: Seen,
         content: Content,
     },
     Progress {
+        run: RunId,
         key: Key,
         progress: Progress,
     },
@@ -76,12 +78,12 @@ pub(super) enum Then {
 
 impl Errand {
     pub(super) async fn done(self, seen: Seen, content: Content) {
-        let key = self.key;
-        self.tell(Report::Done { key, seen, content }).await;
+        let (run, key) = (self.run, self.key);
+        self.tell(Report::Done { run, key, seen, content }).await;
     }
 
     pub(super) async fn progress(&self, progress: Progress) {
-        self.tell(Report::Progress { key: self.key, progress }).await;
+        self.tell(Report::Progress { run: self.run, key: self.key, progress }).await;
     }
 
     /// A driver that is gone does not need to know.

@@ -76,7 +76,8 @@ impl Store {
             "SELECT r.receipt_id, r.subject, r.kept_at, r.expires_at, r.uses, p.run_id, p.plan FROM receipt r \
              JOIN permission p USING (permission_id) JOIN session s ON s.session_id = r.session_id \
              WHERE r.session_id = ?1 AND r.scope = 'run' AND r.standing = 'kept' AND r.expires_at > ?2 \
-             AND p.standing = 'allowed' AND p.scope = 'run' AND s.outcome IS NULL ORDER BY r.rowid LIMIT ?3",
+             AND p.standing = 'allowed' AND p.scope = 'run' AND s.outcome IS NULL \
+             AND NOT EXISTS (SELECT 1 FROM run WHERE run.run_id = p.run_id AND run.over = 1) ORDER BY r.rowid LIMIT ?3",
         )
         .bind(text(session))
         .bind(now.0)

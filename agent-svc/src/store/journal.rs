@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use event::id::{CallId, PermissionId, ReceiptId, RunId};
+use manifest::Profile;
 use prost::Message as _;
 use proto::model::v1::Message;
 use receipt::Executor;
@@ -15,7 +16,7 @@ use super::{Entry, Error, How, Owner, Store, commit, failed, outbox, permission}
 use crate::clock::Millis;
 use crate::outcome::{Outcome, Usage};
 use crate::permission::Ask;
-use crate::work::{Call, Output};
+use crate::work::{Call, Descent, Output};
 
 /// One step of a session. Everything in it is stored, or nothing is.
 #[derive(Debug)]
@@ -38,7 +39,10 @@ impl Append {
 pub(crate) enum Change {
     Began {
         run: RunId,
+        descent: Option<Descent>,
     },
+    /// A child is over, and with it what was allowed for its run.
+    Over,
     /// Something that the model will be shown.
     Said(Message),
     Spent(Usage),
@@ -91,6 +95,7 @@ pub(crate) struct Journal {
     pub(crate) calls: BTreeMap<CallId, Call>,
     pub(crate) usage: Usage,
     pub(crate) ask: Option<Ask>,
+    pub(crate) descent: Option<Descent>,
 }
 
 impl Store {
@@ -111,6 +116,15 @@ impl Store {
         }
         commit(tx).await?;
         Ok(first)
+    }
+
+    /// Whether the run was ever begun.
+    pub(crate) async fn has_run(&self, run: RunId) -> Result<bool, Error> {
+        sqlx::query_scalar("SELECT EXISTS (SELECT 1 FROM run WHERE run_id = ?1)")
+            .bind(text(run))
+            .fetch_one(&self.readers)
+            .await
+            .map_err(failed("look for a run"))
     }
 
     pub(crate) async fn journal(&self, run: RunId) -> Result<Journal, Error> {
@@ -135,7 +149,7 @@ impl Store {
         .await
         .map_err(failed("read calls"))?;
         let usage =
-            sqlx::query("SELECT prompt_tokens, completion_tokens FROM run WHERE run_id = ?1")
+            sqlx::query("SELECT prompt_tokens, completion_tokens, parent_run_id, profile FROM run WHERE run_id = ?1")
                 .bind(text(run))
                 .fetch_one(&self.readers)
                 .await
@@ -154,7 +168,20 @@ impl Store {
                 completion_tokens: usage.number("completion_tokens")?,
             },
             ask: self.unfolded(run).await?.map(|permission| permission.ask),
+            descent: descent(&usage)?,
         })
+    }
+}
+
+fn descent(row: &Columns<'_>) -> Result<Option<Descent>, Error> {
+    let corrupt = || Error::Corrupt { what: "descent of a run" };
+    match (row.get::<Option<&str>>("parent_run_id")?, row.get::<Option<&str>>("profile")?) {
+        (None, None) => Ok(None),
+        (Some(parent), Some(profile)) => Ok(Some(Descent {
+            parent: RunId::parse(parent).map_err(|_| corrupt())?,
+            profile: Profile::named(profile).ok_or_else(corrupt)?,
+        })),
+        (Some(_), None) | (None, Some(_)) => Err(corrupt()),
     }
 }
 
@@ -229,13 +256,18 @@ async fn write(
             permission::dropped(tx, *permission).await?;
             sqlx::query("UPDATE call SET uncounted = ?2 WHERE call_id = ?1").bind(text(call)).bind(why)
         }
-        Change::Began { run } => sqlx::query(
-            "INSERT INTO run (run_id, session_id, ordinal, started_at) \
-             SELECT ?1, ?2, COALESCE(MAX(ordinal) + 1, 0), ?3 FROM run WHERE session_id = ?2",
+        Change::Began { run, descent } => sqlx::query(
+            "INSERT INTO run (run_id, session_id, ordinal, started_at, parent_run_id, profile) \
+             SELECT ?1, ?2, COALESCE(MAX(ordinal) + 1, 0), ?3, ?4, ?5 FROM run WHERE session_id = ?2",
         )
         .bind(text(run))
         .bind(text(owner.session))
-        .bind(append.at.0),
+        .bind(append.at.0)
+        .bind(descent.map(|descent| text(descent.parent)))
+        .bind(descent.map(|descent| descent.profile.as_str())),
+        Change::Over => {
+            sqlx::query("UPDATE run SET over = 1 WHERE run_id = ?1").bind(run_id()?)
+        }
         Change::Said(message) => sqlx::query(
             "INSERT INTO message (run_id, ordinal, body) \
              SELECT ?1, COALESCE(MAX(ordinal) + 1, 0), ?2 FROM message WHERE run_id = ?1",

@@ -96,7 +96,7 @@ macro_rules! select {
              on_disconnect, state, attended, owner_node, owner_epoch, created_at, outcome, next_seq, \
              COALESCE((SELECT MIN(seq) FROM outbox WHERE outbox.session_id = session.session_id), next_seq) \
              AS unacknowledged, \
-             (SELECT run_id FROM run WHERE run.session_id = session.session_id ORDER BY ordinal DESC LIMIT 1) \
+             (SELECT run_id FROM run WHERE run.session_id = session.session_id AND run.parent_run_id IS NULL ORDER BY ordinal DESC LIMIT 1) \
              AS run_id FROM session ",
             $rest
         ))

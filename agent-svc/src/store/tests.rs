@@ -70,6 +70,7 @@ async fn asking(store: &Store) -> (Owner, RunId, PermissionId) {
         effect_class: EffectClass::Staged,
         executor: Executor::SandboxSvc,
         scopes: vec![Scope::Once, Scope::Run],
+        task: None,
         manifest: Digest::of(b"manifest"),
         parts: Vec::new(),
         policies: Vec::new(),
@@ -100,7 +101,8 @@ async fn asking(store: &Store) -> (Owner, RunId, PermissionId) {
     };
     let mut append = Append::new(NOW);
     append.entries = vec![entry(owner.session)];
-    append.changes = vec![Change::Began { run }, Change::Asked { ask: Box::new(ask), entry: 0 }];
+    append.changes =
+        vec![Change::Began { run, descent: None }, Change::Asked { ask: Box::new(ask), entry: 0 }];
     assert_eq!(store.append(owner, Some(run), &append).await.unwrap(), 1);
     (owner, run, id)
 }

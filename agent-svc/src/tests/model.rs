@@ -44,6 +44,8 @@ pub(crate) struct Model {
 #[derive(Debug, Default)]
 pub(crate) struct State {
     pub(crate) script: Vec<Turn>,
+    /// What it says where the first message is this.
+    pub(crate) asked_for: BTreeMap<&'static str, Vec<Turn>>,
     /// How often each call reached a provider.
     pub(crate) asked: BTreeMap<String, u32>,
     pub(crate) requests: Vec<wire::CompleteRequest>,
@@ -72,6 +74,11 @@ impl Model {
         self.state.lock().unwrap().script = turns.into();
     }
 
+    /// What it says to a child of this task.
+    pub(crate) fn child(&self, task: &'static str, turns: impl Into<Vec<Turn>>) {
+        self.state.lock().unwrap().asked_for.insert(task, turns.into());
+    }
+
     /// A call that is asked about, and a last word.
     pub(crate) fn one_call(&self) {
         let arguments = serde_json::json!({ "argv": ["true"] });
@@ -97,6 +104,14 @@ impl Model {
     pub(crate) fn shown(&self) -> Vec<wire::Message> {
         self.state.lock().unwrap().requests.last().unwrap().messages.clone()
     }
+}
+
+fn first_word(request: &wire::CompleteRequest) -> String {
+    let user = request.messages.iter().find_map(|message| match &message.message {
+        Some(wire::message::Message::User(wire::Text { text })) => Some(text.clone()),
+        _ => None,
+    });
+    user.unwrap_or_default()
 }
 
 fn usage() -> common::Usage {
@@ -185,12 +200,14 @@ impl ModelService for Model {
         assert_paired(&request.messages);
         let call = request.call.as_ref().unwrap().call_id.clone();
         let step = usize::try_from(request.step).unwrap();
+        let first = first_word(&request);
         let turn = {
             let mut state = self.state.lock().unwrap();
             *state.asked.entry(call.clone()).or_default() += 1;
             state.requests.push(request);
             state.known.insert(call.clone(), Known::Running);
-            state.script.get(step).cloned().unwrap_or(Turn::Say("done"))
+            let script = state.asked_for.get(first.as_str());
+            script.unwrap_or(&state.script).get(step).cloned().unwrap_or(Turn::Say("done"))
         };
         let (sender, receiver) = mpsc::channel(16);
         let (state, mut gate) = (Arc::clone(&self.state), self.gate.subscribe());

@@ -161,6 +161,7 @@ impl Sandbox {
             ("forbidden", shape(Effect::Deny, EffectClass::Staged, &[Scope::Once])),
             ("deploy", shape(Effect::Allow, EffectClass::Irreversible, &[Scope::Once])),
             ("import_patch", shape(Effect::Ask, EffectClass::Idempotent, &[Scope::Once])),
+            ("delegate", shape(Effect::Allow, EffectClass::Idempotent, &[Scope::Once])),
         ]);
         let state = State {
             shapes,
@@ -354,7 +355,7 @@ impl SandboxService for Sandbox {
         }
         let call = request.call.unwrap();
         let receipts = request.receipts.iter().map(|bytes| Signed::parse(bytes).unwrap()).collect();
-        let is_container = request.tool != "import_patch";
+        let is_container = !matches!(request.tool.as_str(), "import_patch" | "delegate");
         let known = self.with(|state| state.executions.get(&call.call_id).cloned());
         let execution = match known {
             Some(known) if known.attempt >= call.attempt => known,

@@ -130,7 +130,7 @@ pub(super) fn paused(
     target: &Target,
     json: bool,
 ) -> Result<Exit, output::Error> {
-    let run_of = |ask: &Ask| ask.run_id.or_else(|| session.run());
+    let run_of = |ask: &Ask| session.run().or(ask.run_id);
     let go_on = |ask: &Ask, answer: &str| {
         let words = ["harness".to_owned(), "resume".to_owned()].into_iter().chain(target.flags());
         let run = run_of(ask).map(|run| run.to_string()).unwrap_or_default();

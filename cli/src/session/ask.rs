@@ -22,12 +22,24 @@ pub struct Ask {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub subject: Option<String>,
     pub plan_digest: Digest,
+    /// Set where a child of the run asks, and not the run itself.
+    #[serde(flatten)]
+    pub child: Option<Child>,
     #[serde(serialize_with = "time::serde::rfc3339::serialize")]
     pub expires_at: OffsetDateTime,
     /// Which rule asks; after an answer that did not count, also why not.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     pub plan: Value,
+}
+
+/// Who asks for a run that began it.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Child {
+    #[serde(rename = "childRunId")]
+    pub run: RunId,
+    pub profile: String,
 }
 
 impl Ask {
@@ -43,10 +55,23 @@ impl Ask {
             plan_digest,
             expires_at,
             reason,
+            child_run_id,
+            profile,
             ..
         } = requested.clone();
         let run_id = plan.get("run").and_then(Value::as_str).and_then(|run| RunId::parse(run).ok());
-        Some(Self { permission_id, run_id, action, subject, plan_digest, expires_at, reason, plan })
+        let child = child_run_id.map(|run| Child { run, profile: profile.unwrap_or_default() });
+        Some(Self {
+            permission_id,
+            run_id,
+            action,
+            subject,
+            plan_digest,
+            child,
+            expires_at,
+            reason,
+            plan,
+        })
     }
 
     /// The call that waits for it, as its plan says.
@@ -121,6 +146,18 @@ mod tests {
         let ask = samples::ask(&plan);
         assert!(ask.needs_signature());
         assert_eq!(ask.plan(), Some(plan));
+    }
+
+    #[test]
+    fn a_person_reads_which_child_asks_and_what_a_new_one_is_told() {
+        let plan =
+            Plan { task: Some("look\u{202e}\naround".to_owned()), ..samples::plan(&["true"]) };
+        let child = Child { run: RunId::nil(), profile: "explorer\u{1b}".to_owned() };
+        let told = Ask { child: Some(child), ..samples::ask(&plan) }.render();
+        let first = format!("A child of the run, explorer\\u{{1b}} {}, asks for ", RunId::nil());
+        assert!(told.starts_with(&first), "{told}");
+        let task = "what the child is told to do:\n  14 bytes, 2 lines: look\\u{202e}\\naround";
+        assert!(told.contains(task), "{told}");
     }
 
     #[test]

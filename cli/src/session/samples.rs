@@ -25,6 +25,7 @@ pub(crate) fn plan(argv: &[&str]) -> Plan {
         effect_class: EffectClass::Staged,
         executor: Executor::SandboxSvc,
         scopes: vec![Scope::Once],
+        task: None,
         manifest: Digest::of(b"manifest"),
         policies: Vec::new(),
         parts: vec![part("process.exec", None, Layer::Manifest, "default")],
@@ -74,6 +75,8 @@ pub(crate) fn asked(plan: &Plan, permission_id: PermissionId) -> Event {
         plan: serde_json::from_slice(&bytes).unwrap(),
         plan_digest: receipt::plan_digest(&bytes),
         expires_at: OffsetDateTime::UNIX_EPOCH,
+        child_run_id: None,
+        profile: None,
     };
     let (id, at) = (EventId::nil(), OffsetDateTime::UNIX_EPOCH);
     Event { id, at, actor: None, data: requested.into() }

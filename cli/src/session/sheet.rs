@@ -18,7 +18,11 @@ pub(super) fn of(ask: &Ask) -> String {
     let plan = ask.plan();
     // The plan's own subject: it is what the digest is about.
     let subject = plan.as_ref().and_then(|plan| plan.subject.as_ref()).map(told);
-    let mut out = format!("The run asks for {}", escape::line(action));
+    let who = ask.child.as_ref().map_or_else(
+        || "The run".to_owned(),
+        |child| format!("A child of the run, {} {},", escape::line(&child.profile), child.run),
+    );
+    let mut out = format!("{who} asks for {}", escape::line(action));
     if let Some(subject) = subject {
         out.push_str(&format!(": {subject}"));
     }
@@ -34,6 +38,10 @@ pub(super) fn of(ask: &Ask) -> String {
             let (extent, word) = (escape::extent(word), escape::line(word));
             out.push_str(&format!("\n  [{index}] {extent}: {word}"));
         }
+    }
+    if let Some(Value::String(task)) = value.get("task") {
+        let task = format!("{}: {}", escape::extent(task), escape::line(task));
+        section(&mut out, "what the child is told to do:", vec![task]);
     }
     let mut hidden = Vec::new();
     unseen(value, &mut String::new(), &mut hidden);

@@ -1,6 +1,6 @@
 //! Events as lines for a person. Everything in them is untrusted and escaped here, and each line of what a model or a
 //! command wrote is marked as that; nothing is decided here.
-use event::{Data, Event};
+use event::{AgentStarted, Data, Event, PermissionRequested};
 
 use crate::escape::{json, line, quoted};
 
@@ -14,14 +14,20 @@ const COMMAND: &str = "command| ";
 pub fn render(event: &Event) -> Option<String> {
     let text = match &event.data {
         Data::SessionCreated(data) => format!("session {}", data.session_id),
+        Data::AgentStarted(AgentStarted { profile: Some(profile), agent_id, .. }) => {
+            format!("child {} started as {}", line(agent_id), line(profile))
+        }
         Data::AgentStarted(data) => {
             format!("run {} started with model {}", line(&data.agent_id), line(&data.model))
         }
         Data::AgentStopped(data) => {
             let note =
                 data.note.as_deref().map(|note| format!(": {}", line(note))).unwrap_or_default();
+            let who = data
+                .parent_run_id
+                .map_or_else(String::new, |_| format!("child {} ", line(&data.agent_id)));
             format!(
-                "ended {:?} after {} steps and {} tool calls{note}",
+                "{who}ended {:?} after {} steps and {} tool calls{note}",
                 data.status, data.steps, data.tool_calls
             )
         }
@@ -59,6 +65,12 @@ pub fn render(event: &Event) -> Option<String> {
                 .unwrap_or_default();
             format!("rule says {} to {}{subject}{rule}", data.effect.as_str(), line(&data.action))
         }
+        Data::PermissionRequested(PermissionRequested {
+            permission_id,
+            profile: Some(profile),
+            child_run_id: Some(child),
+            ..
+        }) => format!("child {child} ({}) waits for permission {permission_id}", line(profile)),
         Data::PermissionRequested(data) => format!("waits for permission {}", data.permission_id),
         Data::PermissionCounted(data) => format!(
             "permission {}: {} said yes, {} of {}",

@@ -90,6 +90,8 @@ impl Transcript {
         self.next += 1;
         match &event.data {
             Data::PermissionResolved(resolved) => self.resolve(resolved)?,
+            // A child's end is not the run's.
+            Data::AgentStopped(stopped) if stopped.parent_run_id.is_some() => (),
             Data::AgentStopped(_) if self.stopped.is_some() => return Err(Violation::TwoEnds),
             Data::AgentStopped(stopped) => self.stopped = Some(stopped.status),
             data => {
@@ -170,6 +172,7 @@ impl Transcript {
             action,
             plan,
             plan_digest,
+            child_run_id,
             ..
         } = asked;
         let permission = *permission_id;
@@ -183,6 +186,7 @@ impl Transcript {
         let plan = Plan::parse(&bytes).map_err(|_| Violation::NotAPlan(permission))?;
         if plan.session != self.session
             || call_id.is_some_and(|call| call != plan.call)
+            || child_run_id.is_some_and(|run| run != plan.run)
             || plan.action != *action
         {
             return Err(Violation::ForeignPlan(permission));

@@ -57,6 +57,7 @@ pub(crate) fn plan(play: Play) -> Plan {
             vec![Scope::Once]
         },
         manifest: event::Digest::of(b"manifest"),
+        task: None,
         parts: Vec::new(),
         policies: Vec::new(),
         approval: approval(play),
@@ -123,6 +124,8 @@ fn asked(play: Play, permission_id: PermissionId) -> Box<RawValue> {
         plan: serde_json::from_slice(&plan(play).to_bytes().unwrap()).unwrap(),
         plan_digest: digest(play),
         expires_at: OffsetDateTime::UNIX_EPOCH,
+        child_run_id: None,
+        profile: None,
     })
 }
 
@@ -131,6 +134,8 @@ fn beginning(play: Play) -> Vec<Box<RawValue>> {
     let started = AgentStarted {
         agent_id: RUN.to_owned(),
         session_id: session(),
+        parent_run_id: None,
+        profile: None,
         task_id: None,
         model: "m".to_owned(),
     };
@@ -171,8 +176,14 @@ fn rest(play: Play, decision: Decision, source: Source) -> Vec<Box<RawValue>> {
         bytes: 0,
         text: FORGED.to_owned(),
     };
-    let stopped =
-        AgentStopped { agent_id: RUN.to_owned(), status, steps: 2, tool_calls: 1, note: None };
+    let stopped = AgentStopped {
+        agent_id: RUN.to_owned(),
+        parent_run_id: None,
+        status,
+        steps: 2,
+        tool_calls: 1,
+        note: None,
+    };
     let result = ToolResult {
         call_id: CallId::nil(),
         tool: action(play).to_owned(),

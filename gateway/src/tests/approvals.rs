@@ -366,7 +366,7 @@ async fn what_was_not_shown_on_this_connection_cannot_be_answered_on_it() {
 #[tokio::test]
 async fn an_ask_that_contradicts_itself_is_never_shown() {
     let mesh = Mesh::start().await;
-    for wrong in 0..4 {
+    for wrong in 0..5 {
         let mut raw = Raw::open(&mesh, "ada").await;
         raw.initialize(true).await;
         let session = SessionId::parse(&raw.new_session(1).await).expect("an id");
@@ -387,6 +387,12 @@ async fn an_ask_that_contradicts_itself_is_never_shown() {
             // Another call's plan.
             2 => event::PermissionRequested {
                 call_id: Some(event::id::CallId::new()),
+                ..requested(permission, &good)
+            },
+            // A child's ask with its parent's plan.
+            3 => event::PermissionRequested {
+                child_run_id: Some(event::id::RunId::new()),
+                profile: Some("explorer".to_owned()),
                 ..requested(permission, &good)
             },
             _ => event::PermissionRequested {

@@ -1,6 +1,7 @@
 //! Answers from a file, turn by turn, for demonstrations and tests: no network, no key. What it says passes the same
 //! judgement as a real provider's answer.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use serde::de::IgnoredAny;
 
 use super::Need;
 use crate::finalize::{self, Raw, RawCall, RawFinish, RawUsage};
-use crate::turn::{Answer, Failure, Kind, Turn, Usage};
+use crate::turn::{Answer, Failure, Kind, Message, Turn, Usage};
 
 const MAX_BYTES: u64 = 1024 * 1024;
 /// What a turn costs that says nothing of it: by the number of things, not by their length, so that it is the same
@@ -20,6 +21,8 @@ const PER_ITEM: u64 = 10;
 #[derive(Debug)]
 pub(crate) struct Scripted {
     turns: Vec<ScriptedTurn>,
+    /// The turns of a conversation that begins with just these words.
+    asked: BTreeMap<String, Vec<ScriptedTurn>>,
 }
 
 /// Why a file is no script.
@@ -42,6 +45,8 @@ pub(crate) enum NoScript {
 #[serde(deny_unknown_fields)]
 struct File {
     script: Vec<ScriptedTurn>,
+    #[serde(default)]
+    asked: BTreeMap<String, Vec<ScriptedTurn>>,
     #[serde(default, rename = "id")]
     _id: IgnoredAny,
     #[serde(default, rename = "uses_tasks")]
@@ -109,7 +114,7 @@ impl Scripted {
     fn parse(text: &str) -> Result<Self, String> {
         let options = serde_saphyr::options! { strict_booleans: true, with_snippet: false };
         serde_saphyr::from_str_with_options::<File>(text, options)
-            .map(|file| Self { turns: file.script })
+            .map(|File { script, asked, .. }| Self { turns: script, asked })
             .map_err(|error| error.to_string())
     }
 
@@ -133,7 +138,12 @@ impl Scripted {
     }
 
     fn turn(&self, turn: &Turn) -> Option<&ScriptedTurn> {
-        self.turns.get(usize::try_from(turn.step).ok()?)
+        let first = turn.messages.iter().find_map(|message| match message {
+            Message::User(text) => Some(text),
+            Message::System(_) | Message::Assistant { .. } | Message::Tool { .. } => None,
+        });
+        let asked = first.and_then(|first| self.asked.get(first));
+        asked.unwrap_or(&self.turns).get(usize::try_from(turn.step).ok()?)
     }
 }
 
@@ -203,10 +213,13 @@ script:
     usage: {promptTokens: 1, completionTokens: 2, totalTokens: 3}
     delayMs: 5
 expect: {run: {status: completed}}
+asked:
+  'look around': [{content: seen}]
 ";
         let script = Scripted::parse(text).unwrap();
         let arguments: Vec<_> =
             script.turns[1].tool_calls.iter().map(|call| call.raw().arguments.unwrap()).collect();
+        assert_eq!(script.asked["look around"][0].content.as_deref(), Some("seen"));
         assert_eq!(arguments, [r#"{"argv":["ls","on"],"timeoutSeconds":5}"#, r#"{"path":"#]);
     }
 

@@ -184,7 +184,7 @@ async fn try_begin(
     Ok(Begun::Now { output, entry })
 }
 
-/// What the session's calls have cost or may cost. A session has one run, and the run's id is only the caller's word.
+/// What the session's calls have cost or may cost, those of children too. The run's id is only the caller's word.
 async fn held(tx: &mut Transaction<'static, Sqlite>, session: SessionId) -> Result<u64, Error> {
     let held: i64 =
         sqlx::query_scalar("SELECT coalesce(sum(tokens), 0) FROM completion WHERE session_id = ?1")

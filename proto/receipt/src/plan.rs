@@ -39,6 +39,9 @@ pub struct Plan {
     pub executor: Executor,
     /// What an approval may cover; the first is the default.
     pub scopes: Vec<Scope>,
+    /// What a child is told to do; its profile is the subject.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub task: Option<String>,
     /// Digest of the manifest that decided.
     pub manifest: Digest,
     /// The ceilings in force beside the manifest.

@@ -84,8 +84,9 @@ impl Sandbox {
         if environment.is_occupied() {
             return Err(Reason::RunBusy.into());
         }
-        let planned =
-            self.make_plan(session, &environment, call, &order.tool, &order.arguments).await?;
+        let planned = self
+            .make_plan(session, &environment, (run, call), &order.tool, &order.arguments)
+            .await?;
         if planned.digest != stored.digest {
             return Err(stale(&planned, &stored).into());
         }

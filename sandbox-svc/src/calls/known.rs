@@ -137,6 +137,11 @@ impl Sandbox {
         run: RunId,
         receipt: ReceiptId,
     ) -> Result<(), Error> {
+        match self.store.child(run).await? {
+            Some(child) if child.session != session.id => return Err(Error::RunUnknown),
+            Some(child) if !child.open => return Ok(()),
+            Some(_) | None => (),
+        }
         match self.store.environment(run).await? {
             Some(row) if row.session != session.id => Err(Error::RunUnknown),
             // Nothing is admitted there any more.

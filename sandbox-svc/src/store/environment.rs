@@ -2,11 +2,11 @@
 
 use event::Digest;
 use event::id::{RunId, SessionId};
-use sqlx::Row as _;
 use sqlx::sqlite::SqliteRow;
+use sqlx::{Row as _, Sqlite, Transaction};
 
 use super::receipt::forget_revoked;
-use super::{Result, Store, StoreError, digest, id};
+use super::{Result, Store, StoreError, child, digest, id};
 use crate::config::StagingKind;
 use crate::patch::Before;
 use crate::tree::{Inventory, Reason, RelPath};
@@ -170,17 +170,8 @@ impl Store {
         .execute(&mut *tx)
         .await?;
         if over {
-            forget_revoked(&mut tx, run).await?;
-            sqlx::query("DELETE FROM plan WHERE run = ?1")
-                .bind(run.to_string())
-                .execute(&mut *tx)
-                .await?;
-            sqlx::query(
-                "DELETE FROM output WHERE call IN (SELECT call FROM execution WHERE run = ?1)",
-            )
-            .bind(run.to_string())
-            .execute(&mut *tx)
-            .await?;
+            child::close_all(&mut tx, run).await?;
+            forget_run(&mut tx, run).await?;
         }
         Ok(tx.commit().await?)
     }
@@ -201,6 +192,17 @@ impl Store {
                 .await?;
         rows.iter().map(environment).collect()
     }
+}
+
+/// A run that is over keeps the ends of its calls and no more.
+pub(super) async fn forget_run(tx: &mut Transaction<'_, Sqlite>, run: RunId) -> Result<()> {
+    forget_revoked(tx, run).await?;
+    sqlx::query("DELETE FROM plan WHERE run = ?1").bind(run.to_string()).execute(&mut **tx).await?;
+    sqlx::query("DELETE FROM output WHERE call IN (SELECT call FROM execution WHERE run = ?1)")
+        .bind(run.to_string())
+        .execute(&mut **tx)
+        .await?;
+    Ok(())
 }
 
 fn environment(row: &SqliteRow) -> Result<EnvironmentRow> {

@@ -119,7 +119,10 @@ async fn what_this_host_cannot_do_is_refused_by_name() {
     let grant = world.sign(&world.grant(session, &unruled));
     let answer = world.fence(&owner(session, "a", 1), &grant, &unruled).await.unwrap();
     let tools: Vec<_> = answer.tools.iter().map(|tool| tool.name.as_str()).collect();
-    assert_eq!(tools, ["list_files", "read_file", "process.exec", "inspect_patch", "import_patch"]);
+    assert_eq!(
+        tools,
+        ["list_files", "read_file", "process.exec", "inspect_patch", "import_patch", "delegate"]
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]

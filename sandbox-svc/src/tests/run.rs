@@ -167,7 +167,8 @@ impl Run<'_> {
         let session = sandbox.sessions.known(self.session).await.unwrap();
         let environment = sandbox.environment(self.session, self.run).unwrap();
         let arguments = arguments.to_string().into_bytes();
-        let plan = sandbox.make_plan(&session, &environment, CallId::new(), tool, &arguments);
+        let call = (self.run, CallId::new());
+        let plan = sandbox.make_plan(&session, &environment, call, tool, &arguments);
         plan.await.unwrap()
     }
 

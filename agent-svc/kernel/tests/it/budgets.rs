@@ -1,13 +1,13 @@
 //! Budgets: clamped, warned of once, and the end of a run when there is nothing left.
 
 use kernel::{
-    Budget, CallEnd, CallId, Effect, Fact, Finish, Halt, Limits, Metric, Millis, ModelEnd, Outcome,
-    Prompt, Report, Seen, Time, Verdict,
+    Budget, CallEnd, CallId, Effect, EffectClass, Fact, Finish, Halt, Limits, Metric, Millis,
+    ModelEnd, Outcome, Prompt, Report, Seen, Time, Verdict,
 };
 
 use crate::world::{
-    ASK_TIMEOUT, World, answered_with_plan, ceiling, executed, limited, planned, prompt, replied,
-    said, staged,
+    ASK_TIMEOUT, World, answered_with_plan, ceiling, executed, limited, plan, planned, prompt,
+    replied, said, staged,
 };
 
 const CALLS: [CallId; 3] = [CallId(0xc1), CallId(0xc2), CallId(0xc3)];
@@ -178,4 +178,64 @@ fn a_clock_that_is_set_back_gives_no_time_back() {
     world.now = Time(0);
     world.sees(executed(CALLS[0], 1, Report::Succeeded));
     assert_eq!(world.run.used().wall_time, Millis(500));
+}
+
+/// A run whose only call is a child's to answer.
+fn delegating(limits: Limits) -> World {
+    let mut world = World::thinking(limited(limits));
+    world.sees(replied(2, 10, &CALLS[..1]));
+    let plan = plan(CALLS[0], 1, EffectClass::Idempotent);
+    world.sees(planned(plan, CALLS[0], Verdict::Allow));
+    world.sees(Seen::Delegated { call: CALLS[0], attempt: 1 });
+    world
+}
+
+fn ended_child(used: Budget) -> Seen {
+    Seen::ChildEnded { call: CALLS[0], used, outcome: Outcome::Completed }
+}
+
+#[test]
+fn a_child_may_use_what_is_left_but_for_one_turn() {
+    let world = delegating(Limits::default());
+    let budget = Budget { steps: 6, tool_calls: 99, tokens: 9_990, ..ceiling() };
+    assert_eq!(world.due(), [Effect::RunChild { call: CALLS[0], budget }]);
+}
+
+#[test]
+fn what_a_child_used_counts_against_the_run_that_began_it() {
+    let mut world = delegating(Limits::default());
+    let used = Budget { steps: 2, tool_calls: 3, tokens: 40, wall_time: Millis(500) };
+    world.later(7_000);
+    world.sees(ended_child(used));
+    let left = Budget { steps: 4, tool_calls: 96, tokens: 9_950, wall_time: Millis(599_500) };
+    assert_eq!(world.run.left(), left);
+}
+
+#[test]
+fn the_clock_of_a_run_stands_still_while_a_child_has_its_own() {
+    let mut world = delegating(Limits::default());
+    assert_eq!(world.run.deadline(), None);
+    world.later(10 * ceiling().wall_time.0);
+    assert_eq!(world.sees(Seen::Tick), []);
+    world.sees(ended_child(Budget::default()));
+    assert_eq!(world.run.left().wall_time, ceiling().wall_time);
+}
+
+#[test]
+fn a_childs_turns_are_not_counted_among_those_of_the_run_that_began_it() {
+    let mut world = delegating(Limits::default());
+    let facts = world.sees(ended_child(Budget { steps: 3, ..Budget::default() }));
+    let asked = Fact::ModelAsked { call: CallId(world.inputs), step: 1, attempt: 1 };
+    assert_eq!(facts.last(), Some(&asked));
+}
+
+#[test]
+fn a_child_that_used_up_everything_ends_the_run_that_began_it() {
+    let mut world = delegating(Limits { tokens: Some(1_000), ..Limits::default() });
+    let facts = world.sees(ended_child(Budget { tokens: 990, ..Budget::default() }));
+    assert_eq!(
+        facts[facts.len() - 2..],
+        [halted(Metric::Tokens), ended(Metric::Tokens)],
+        "{facts:?}"
+    );
 }

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use kernel::{
-    Answer, Call, CallId, Choice, Effect, EffectClass, Event, Fact, Finish, Key, Limits, Millis,
-    ModelEnd, No, PermissionId, Planned, Ran, Reason, Report, Run, Scope, Seen, Time, Verdict,
-    record,
+    Answer, Budget, Call, CallId, Choice, Effect, EffectClass, Event, Fact, Finish, Halt, Key,
+    Limits, Metric, Millis, ModelEnd, No, Outcome, PermissionId, Planned, Ran, Reason, Report, Run,
+    Scope, Seen, Time, Verdict, record,
 };
 use proptest::prelude::*;
 
@@ -75,7 +75,15 @@ impl World {
             Some(Effect::AskPerson { permission, expires_at, .. }) => {
                 answer(permission, expires_at, which)
             }
+            Some(Effect::Execute(call))
+                if which % 5 == 4 && call.plan.class == EffectClass::Idempotent =>
+            {
+                Seen::Delegated { call: call.id, attempt: call.attempt }
+            }
             Some(Effect::Execute(call)) => executed(call.id, call.attempt, report(which)),
+            Some(Effect::RunChild { call, .. } | Effect::StopChild { call, .. }) => {
+                child_ended(call, which)
+            }
             Some(Effect::Stop { call, attempt }) => executed(call, attempt, report(which)),
             Some(Effect::AskOperator { call, .. }) => {
                 Seen::OperatorDecided { call, by: subject(), choice: choice(which) }
@@ -122,6 +130,8 @@ impl World {
             5 => executed(call, u32::from(which) % 3 + 1, report(which / 9)),
             6 => Seen::OperatorDecided { call, by: subject(), choice: choice(which / 9) },
             7 => Seen::EnvironmentClosed,
+            8 if which >= 128 => child_ended(call, which),
+            8 if which >= 96 => Seen::Delegated { call, attempt: u32::from(which) % 3 + 1 },
             8 => Seen::Revoked { permission: permission.unwrap_or(PermissionId(0xdead)) },
             _ => Seen::Tick,
         }
@@ -178,6 +188,22 @@ fn report(which: u8) -> Report {
         6 => Report::Lost { ran: Ran::No, reason: GONE },
         _ => Report::Lost { ran: Ran::Maybe, reason: GONE },
     }
+}
+
+fn child_ended(call: CallId, which: u8) -> Seen {
+    let some = u64::from(which % 4);
+    let used = Budget {
+        steps: some,
+        tool_calls: some,
+        tokens: 100 * some,
+        wall_time: Millis(1000 * some),
+    };
+    let outcome = match which % 4 {
+        0 | 1 => Outcome::Completed,
+        2 => Outcome::Halted(Halt::OverBudget(Metric::Tokens)),
+        _ => Outcome::Halted(Halt::Canceled { by: subject() }),
+    };
+    Seen::ChildEnded { call, used, outcome }
 }
 
 fn choice(which: u8) -> Choice {

@@ -5,8 +5,9 @@ use std::fmt::Write as _;
 use std::fs;
 
 use kernel::{
-    Answer, CallEnd, CallId, Choice, Effect, EffectClass, Fact, Finish, Halt, ModelEnd, No,
-    Outcome, PermissionId, Ran, Reason, Rejected, Report, Resolution, Scope, Seen, Time, Verdict,
+    Answer, Budget, CallEnd, CallId, Choice, Effect, EffectClass, Fact, Finish, Halt, Metric,
+    Millis, ModelEnd, No, Outcome, PermissionId, Ran, Reason, Rejected, Report, Resolution, Scope,
+    Seen, Time, Verdict,
 };
 
 use crate::world::{
@@ -42,6 +43,10 @@ fn states() -> Vec<(&'static str, World)> {
     let executing = judged(EffectClass::Staged, Verdict::Allow);
     let mut stopping = executing.clone();
     stopping.sees(Seen::Canceled { by: subject() });
+    let mut delegating = judged(EffectClass::Idempotent, Verdict::Allow);
+    delegating.sees(Seen::Delegated { call: FIRST, attempt: 1 });
+    let mut ending_child = delegating.clone();
+    ending_child.sees(Seen::Canceled { by: subject() });
     let irreversible = judged(EffectClass::Irreversible, Verdict::Allow);
     let mut unknown = irreversible.clone();
     unknown.sees(executed(FIRST, 1, lost(Ran::Maybe)));
@@ -60,6 +65,8 @@ fn states() -> Vec<(&'static str, World)> {
         ("Executing under an allow for the run", granted()),
         ("Executing what cannot be taken back", irreversible),
         ("Stopping", stopping),
+        ("With a child at work", delegating),
+        ("Ending a child", ending_child),
         ("Needing an operator", unknown),
         ("Closing", closing),
         ("Over", over),
@@ -117,6 +124,10 @@ fn inputs() -> Vec<(&'static str, Seen)> {
         ),
         ("Executed Lost, may have run", executed(FIRST, 1, lost(Ran::Maybe))),
         ("Executed, another attempt", executed(FIRST, 9, Report::Succeeded)),
+        ("Delegated", Seen::Delegated { call: FIRST, attempt: 1 }),
+        ("ChildEnded Completed", child_ended(Outcome::Completed)),
+        ("ChildEnded OverBudget", child_ended(Outcome::Halted(Halt::OverBudget(Metric::Steps)))),
+        ("ChildEnded Canceled", child_ended(Outcome::Halted(Halt::Canceled { by: subject() }))),
         ("OperatorDecided MarkDone", operator(Choice::MarkDone)),
         ("OperatorDecided MarkFailed", operator(Choice::MarkFailed)),
         ("OperatorDecided RunAgain", operator(Choice::RunAgain)),
@@ -131,6 +142,11 @@ fn inputs() -> Vec<(&'static str, Seen)> {
         ("Tick, wall time used up", Seen::Tick),
         ("EnvironmentClosed", Seen::EnvironmentClosed),
     ]
+}
+
+fn child_ended(outcome: Outcome) -> Seen {
+    let used = Budget { steps: 1, tool_calls: 1, tokens: 1, wall_time: Millis(1) };
+    Seen::ChildEnded { call: FIRST, used, outcome }
 }
 
 fn page() -> String {
@@ -200,6 +216,8 @@ fn outstanding(world: &World) -> String {
             Effect::Plan { call, attempt } => format!("Plan {} attempt {attempt}", which(call)),
             Effect::AskPerson { call, .. } => format!("AskPerson {}", which(call)),
             Effect::Execute(call) => format!("Execute {} attempt {}", which(call.id), call.attempt),
+            Effect::RunChild { call, .. } => format!("RunChild {}", which(call)),
+            Effect::StopChild { call, why } => format!("StopChild {} {}", which(call), halt(&why)),
             Effect::Stop { call, attempt } => format!("Stop {} attempt {attempt}", which(call)),
             Effect::AskOperator { call, .. } => format!("AskOperator {}", which(call)),
             Effect::Finish { outcome, .. } => format!("Finish {}", ending(&outcome)),
@@ -245,6 +263,10 @@ fn fact(fact: &Fact) -> String {
         }
         Fact::OperatorDecided { call, choice, .. } => {
             format!("OperatorDecided {} {choice:?}", which(*call))
+        }
+        Fact::Delegated { call } => format!("Delegated {}", which(*call)),
+        Fact::ChildEnded { call, outcome, .. } => {
+            format!("ChildEnded {} {}", which(*call), ending(outcome))
         }
         Fact::CallEnded { call, end } => format!("CallEnded {} {}", which(*call), call_end(end)),
         Fact::BudgetWarned { metric, .. } => format!("BudgetWarned {}", metric.as_str()),

@@ -88,10 +88,13 @@ fn told(end: &CallEnd, content: &Content) -> Told {
         (CallEnd::Succeeded, Content::Plan(planned)) => {
             Told { output: planned.result.clone(), error: None, duration_ms: None }
         }
-        (CallEnd::Succeeded, Content::Result(result)) => {
+        (CallEnd::Succeeded, Content::Result(result) | Content::Child { result, .. }) => {
             Told { output: result.output.clone(), error: None, duration_ms: result.duration_ms }
         }
-        (CallEnd::Failed | CallEnd::Stopped | CallEnd::Lost { .. }, Content::Result(result)) => {
+        (
+            CallEnd::Failed | CallEnd::Stopped | CallEnd::Lost { .. },
+            Content::Result(result) | Content::Child { result, .. },
+        ) => {
             let Outcome { output, error, duration_ms, .. } = result.as_ref();
             let fallback =
                 || ToolError { code: "FAILED".into(), message: "the call failed".into() };

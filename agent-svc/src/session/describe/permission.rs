@@ -80,6 +80,8 @@ impl Draft<'_> {
             plan: shown.clone(),
             plan_digest: *digest,
             expires_at: moment(expires_at),
+            child_run_id: self.scene.work.descent.map(|_| self.scene.work.id()),
+            profile: self.scene.work.descent.map(|descent| descent.profile.to_string()),
         };
         let entry = self.event(actor(ActorKind::Kernel), requested)?;
         let ask = Ask {

@@ -11,12 +11,16 @@ use crate::session::content::Content;
 impl Driver {
     /// The moment from which absence counts, while somebody is missed.
     pub(super) fn absent_at(&self) -> Option<Millis> {
-        let work = self.work.as_ref()?;
+        let status = match self.work.as_ref()?.run.status() {
+            // While a child is at work, it is the child who asks.
+            Status::Running => self.front()?.run.status(),
+            own => own,
+        };
         let presence = *self.live.presence().borrow();
         if self.session.on_disconnect == OnDisconnect::Hold || presence.attached > 0 {
             return None;
         }
-        let missed = match work.run.status() {
+        let missed = match status {
             Status::New | Status::Stopping { .. } | Status::Ending(_) | Status::Over(_) => false,
             // The ask itself is known to clients before its answer can be.
             Status::AwaitingPerson { .. } => presence.attended || self.is_acknowledged(),
@@ -39,9 +43,10 @@ impl Driver {
         if self.live.presence().borrow().attended {
             return self.step(Seen::Disconnected, Content::Bare).await;
         }
-        let Some(work) = &self.work else { return Ok(()) };
-        let Status::AwaitingPerson { permission, .. } = work.run.status() else { return Ok(()) };
+        let Some(work) = self.front() else { return Ok(()) };
+        let (run, status) = (work.id(), work.run.status());
+        let Status::AwaitingPerson { permission, .. } = status else { return Ok(()) };
         let answer = Answer::Deny(No::MissingResolver);
-        self.step(Seen::Answered { permission, answer }, Content::Bare).await
+        self.step_on(run, Seen::Answered { permission, answer }, Content::Bare).await
     }
 }

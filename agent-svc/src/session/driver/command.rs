@@ -71,7 +71,7 @@ impl Driver {
         }
         let id = RunId::new();
         let content = Content::Prompt { system: self.terms.system.clone(), content };
-        self.work = Some(Work::new(id));
+        self.work = Some(Work::new(id, None));
         self.waiting_since = self.runtime.clock.millis();
         self.step(Seen::Prompted(self.terms.prompt(requested)), content).await?;
         info!(session = %self.session.owner.session, run = %id, "run started");

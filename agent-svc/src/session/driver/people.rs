@@ -1,7 +1,7 @@
 //! What people did beside settling an ask: allows that count and are not enough yet, and allows for the run that were taken
 //! back. The rows decide; here the stream and the run learn of it.
 
-use event::id::{PermissionId, ReceiptId};
+use event::id::{PermissionId, ReceiptId, RunId};
 use event::{Data, PermissionCounted};
 use kernel::{Fact, Seen};
 
@@ -10,6 +10,7 @@ use crate::ids;
 use crate::session::content::Content;
 use crate::session::describe;
 use crate::store::{Append, Change, Counted, Untold};
+use crate::work::Work;
 
 impl Driver {
     /// Each allow that counts is told once, before whatever settles the ask.
@@ -25,21 +26,21 @@ impl Driver {
             let entry = describe::entry(at, actor, Data::PermissionCounted(counted));
             append.entries = vec![entry.map_err(Broken::Seal)?];
             append.changes = vec![Change::Counted { receipt, entry: 0 }];
-            self.commit(append).await?;
+            self.commit(self.front().map(Work::id), append).await?;
         }
         Ok(())
     }
 
     /// An allow for the run of which one receipt was taken back covers nothing any more.
     pub(super) async fn forget_revoked(&mut self) -> Result<(), Broken> {
-        let Some(work) = self.work.as_ref().filter(|work| work.run.standing().next().is_some())
-        else {
-            return Ok(());
-        };
-        let broken = self.runtime.store.broken_grants(work.id()).await.map_err(Broken::Store)?;
-        for permission in broken {
-            let seen = Seen::Revoked { permission: ids::of_permission(permission) };
-            self.record(seen, &Content::Bare).await?;
+        let runs = self.works().filter(|work| work.run.standing().next().is_some());
+        let runs: Vec<RunId> = runs.map(Work::id).collect();
+        for run in runs {
+            let broken = self.runtime.store.broken_grants(run).await.map_err(Broken::Store)?;
+            for permission in broken {
+                let seen = Seen::Revoked { permission: ids::of_permission(permission) };
+                self.record(run, seen, &Content::Bare).await?;
+            }
         }
         Ok(())
     }

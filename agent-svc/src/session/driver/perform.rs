@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
+use event::id::RunId;
 use kernel::{Effect, Key, Reason, Report as Executed, Seen};
 use receipt::Executor;
 use tracing::info;
 use transport::CancellationToken;
 
-use super::{Broken, Driver, Fence};
+use super::{Broken, Driver, Fence, child};
 use crate::feed::Flow;
 use crate::ids;
 use crate::session::content::Content;
@@ -24,22 +25,24 @@ impl Driver {
     }
 
     pub(super) fn perform(&mut self) -> Result<(), Broken> {
-        let Some(work) = &self.work else { return Ok(()) };
-        let due: Vec<Effect> = work.run.due().collect();
+        let due: Vec<(RunId, Effect)> = self
+            .works()
+            .flat_map(|work| work.run.due().map(|effect| (work.id(), effect)))
+            .collect();
         self.drop_undue(&due);
-        for effect in due {
+        for (run, effect) in due {
             let key = effect.key();
             if !self.running.contains_key(&key) && self.may(&effect) {
-                self.start(key, effect)?;
+                self.start(run, key, effect)?;
             }
         }
         Ok(())
     }
 
-    fn drop_undue(&mut self, due: &[Effect]) {
+    fn drop_undue(&mut self, due: &[(RunId, Effect)]) {
         // What is being stopped brings its own end.
         let wanted =
-            |key: &Key| due.iter().any(|effect| effect.key() == *key || stops(effect, key));
+            |key: &Key| due.iter().any(|(_, effect)| effect.key() == *key || stops(effect, key));
         self.running.retain(|key, errand| {
             let keep = wanted(key);
             if !keep {
@@ -53,9 +56,14 @@ impl Driver {
     fn may(&self, effect: &Effect) -> bool {
         let frozen = self.live.feed.progress().borrow().flow == Flow::Frozen;
         match (effect, &self.fence) {
-            (Effect::AskPerson { .. } | Effect::AskOperator { .. }, _) | (_, Fence::Raising(_)) => {
-                false
-            }
+            (
+                Effect::AskPerson { .. }
+                | Effect::AskOperator { .. }
+                | Effect::RunChild { .. }
+                | Effect::StopChild { .. },
+                _,
+            )
+            | (_, Fence::Raising(_)) => false,
             (Effect::Stop { .. }, _) => true,
             (Effect::Finish { .. }, _) => frozen || self.is_acknowledged(),
             (_, Fence::Up(_)) => !frozen && self.is_acknowledged(),
@@ -63,12 +71,12 @@ impl Driver {
         }
     }
 
-    fn start(&mut self, key: Key, effect: Effect) -> Result<(), Broken> {
-        let Some(work) = &self.work else { return Ok(()) };
+    fn start(&mut self, run: RunId, key: Key, effect: Effect) -> Result<(), Broken> {
+        let Some(work) = self.work_of(run) else { return Ok(()) };
         let errand = Errand {
             runtime: Arc::clone(&self.runtime),
             owner: self.session.owner,
-            run: work.id(),
+            run,
             key,
             reports: self.reports.0.clone(),
         };
@@ -82,7 +90,7 @@ impl Driver {
                     step: u32::try_from(step).unwrap_or(u32::MAX),
                     attempt,
                     messages: work.messages.clone(),
-                    tools: offers.tools(),
+                    tools: offers.tools_of(work.descent.map(|descent| descent.profile)),
                     max_output_tokens,
                 };
                 self.errands.spawn(model::ask(errand, ids::call(call), turn, known))
@@ -97,8 +105,9 @@ impl Driver {
             }
             Effect::Execute(call) => {
                 let entry = entry(work, call.id)?;
+                let delegates = delegates(work, &entry);
                 self.stop = CancellationToken::new();
-                let order = execute::Order::new(&call, entry, self.stop.clone());
+                let order = execute::Order::new(&call, entry, delegates, self.stop.clone());
                 self.errands.spawn(execute::execute(errand, order, known))
             }
             Effect::Stop { call, attempt } => {
@@ -110,7 +119,8 @@ impl Driver {
                         self.errands.spawn(execute::nudge(errand, ids::call(call)))
                     }
                     (true, Some(Executor::SandboxSvc), false) => {
-                        self.errands.spawn(execute::wind_up(errand, ids::call(call), attempt))
+                        let (call, delegates) = (ids::call(call), delegates(work, &entry));
+                        self.errands.spawn(execute::wind_up(errand, call, attempt, delegates))
                     }
                     (_, executor, _) => {
                         // Nobody is there who could be asked to stop it.
@@ -128,7 +138,10 @@ impl Driver {
             Effect::Finish { .. } => {
                 self.errands.spawn(errand.done(Seen::EnvironmentClosed, Content::Bare))
             }
-            Effect::AskPerson { .. } | Effect::AskOperator { .. } => return Ok(()),
+            Effect::AskPerson { .. }
+            | Effect::AskOperator { .. }
+            | Effect::RunChild { .. }
+            | Effect::StopChild { .. } => return Ok(()),
         };
         self.running.insert(key, handle);
         Ok(())
@@ -182,12 +195,12 @@ impl Driver {
                 }
                 Ok(())
             }
-            Report::Done { key, seen, content } if self.running.remove(&key).is_some() => {
+            Report::Done { run, key, seen, content } if self.running.remove(&key).is_some() => {
                 self.inherited.remove(&key);
-                self.step(seen, content).await
+                self.step_on(run, seen, content).await
             }
-            Report::Progress { key, progress } if self.running.contains_key(&key) => {
-                self.progress(progress).await
+            Report::Progress { run, key, progress } if self.running.contains_key(&key) => {
+                self.progress(run, progress).await
             }
             // It was dropped while it was under way.
             Report::Done { .. } | Report::Progress { .. } => Ok(()),
@@ -195,13 +208,12 @@ impl Driver {
     }
 
     fn is_being_stopped(&self, key: &Key) -> bool {
-        let work = self.work.iter();
-        work.flat_map(|work| work.run.due()).any(|effect| stops(&effect, key))
+        self.works().flat_map(|work| work.run.due()).any(|effect| stops(&effect, key))
     }
 
     /// Tells clients what happens while it happens; the kernel does not care.
-    async fn progress(&mut self, progress: progress::Progress) -> Result<(), Broken> {
-        let Some(work) = &self.work else { return Ok(()) };
+    async fn progress(&mut self, run: RunId, progress: progress::Progress) -> Result<(), Broken> {
+        let Some(work) = self.work_of(run) else { return Ok(()) };
         let at = self.runtime.clock.now();
         let Some(progress::Told { actor, data, change }) = progress.tell(work) else {
             return Ok(());
@@ -210,13 +222,13 @@ impl Driver {
             Ok(entry) => entry,
             Err(_) => {
                 let reason = Reason::of("EVENT_REDACTION_FAILED");
-                return self.step(Seen::Failed { reason }, Content::Bare).await;
+                return self.step_on(run, Seen::Failed { reason }, Content::Bare).await;
             }
         };
         let mut append = Append::new(at.into());
         append.entries = vec![entry];
         append.changes = change.into_iter().collect::<Vec<Change>>();
-        self.commit(append).await
+        self.commit(Some(run), append).await
     }
 }
 
@@ -228,6 +240,13 @@ fn stops(effect: &Effect, key: &Key) -> bool {
         }
         _ => false,
     }
+}
+
+/// Whether the call is for a child. A child's own never is: it would be refused.
+fn delegates(work: &Work, entry: &Call) -> bool {
+    work.descent.is_none()
+        && entry.executor == Some(Executor::SandboxSvc)
+        && entry.tool == child::DELEGATE
 }
 
 fn entry(work: &Work, call: kernel::CallId) -> Result<Call, Broken> {

@@ -5,6 +5,7 @@ use tracing::{debug, error};
 use transport::Chain;
 use uuid::Uuid;
 
+use event::id::RunId;
 use event::{Data, Source};
 
 use super::{Broken, Driver, Fence};
@@ -14,14 +15,28 @@ use crate::permission::{Permission, Standing};
 use crate::session::content::Content;
 use crate::session::describe::{self, Scene};
 use crate::store::{self, Append, Change, State};
+use crate::work::Work;
 
 impl Driver {
     /// Records what follows from an input. What cannot be recorded ends the run and is withheld.
     pub(super) async fn step(&mut self, seen: Seen, content: Content) -> Result<(), Broken> {
-        match self.record(seen.clone(), &content).await {
+        match self.work.as_ref().map(Work::id) {
+            Some(run) => self.step_on(run, seen, content).await,
+            None => Ok(()),
+        }
+    }
+
+    /// The same for a run that may be a child.
+    pub(super) async fn step_on(
+        &mut self,
+        run: RunId,
+        seen: Seen,
+        content: Content,
+    ) -> Result<(), Broken> {
+        match self.record(run, seen.clone(), &content).await {
             Err(Broken::Store(store::Error::Overtaken)) => {
                 self.fold_answers().await?;
-                match self.record(seen, &content).await {
+                match self.record(run, seen, &content).await {
                     // Somebody has claimed the ask: neither time nor absence ends it now.
                     Err(Broken::Store(store::Error::Overtaken)) => Ok(()),
                     other => other,
@@ -31,16 +46,21 @@ impl Driver {
                 let session = self.session.owner.session;
                 error!(%session, error = %Chain(&cause), "event cannot be recorded");
                 let reason = Reason::of("EVENT_REDACTION_FAILED");
-                self.record(Seen::Failed { reason }, &Content::Bare).await?;
-                self.record(seen, &Content::Withheld).await
+                self.record(run, Seen::Failed { reason }, &Content::Bare).await?;
+                self.record(run, seen, &Content::Withheld).await
             }
             other => other,
         }
     }
 
     /// The same without a second try.
-    pub(super) async fn record(&mut self, seen: Seen, content: &Content) -> Result<(), Broken> {
-        let Some(work) = &self.work else { return Ok(()) };
+    pub(super) async fn record(
+        &mut self,
+        run: RunId,
+        seen: Seen,
+        content: &Content,
+    ) -> Result<(), Broken> {
+        let Some(work) = self.work_of(run) else { return Ok(()) };
         let at = self.runtime.clock.now();
         let input = Input { at: time(at.into()), fresh: Fresh(Uuid::now_v7().as_u128()), seen };
         let events = match work.run.decide(input) {
@@ -64,8 +84,8 @@ impl Driver {
             .map(record::encode)
             .collect::<Result<_, _>>()
             .map_err(Broken::Unwritable)?;
-        self.commit(append).await?;
-        if let Some(work) = &mut self.work {
+        self.commit(Some(run), append).await?;
+        if let Some(work) = self.work_of_mut(run) {
             work.run = after;
         }
         self.gate = self.session.last_seq;
@@ -73,8 +93,11 @@ impl Driver {
     }
 
     /// Stores a step, then takes it in.
-    pub(super) async fn commit(&mut self, append: Append) -> Result<(), Broken> {
-        let run = self.work.as_ref().map(crate::work::Work::id);
+    pub(super) async fn commit(
+        &mut self,
+        run: Option<RunId>,
+        append: Append,
+    ) -> Result<(), Broken> {
         let store = &self.runtime.store;
         let first = store.append(self.session.owner, run, &append).await.map_err(Broken::Store)?;
         self.runtime.records.committed(append.records.len());
@@ -86,7 +109,7 @@ impl Driver {
         }
         for change in changes {
             match &change {
-                Change::Began { run } => self.session.run = Some(*run),
+                Change::Began { run, descent: None } => self.session.run = Some(*run),
                 Change::Entered(state) => self.session.state = *state,
                 Change::Ended(outcome) => {
                     self.session.outcome = Some(outcome.clone());
@@ -95,7 +118,7 @@ impl Driver {
                 Change::Asked { .. } | Change::Answered { .. } => self.lease_ends = None,
                 _ => (),
             }
-            if let Some(work) = &mut self.work {
+            if let Some(work) = run.and_then(|run| self.work_of_mut(run)) {
                 work.follow(change);
             }
         }
@@ -110,7 +133,7 @@ impl Driver {
         append.entries =
             vec![describe::entry(at, actor, Data::AgentStopped(stopped)).map_err(Broken::Seal)?];
         append.changes = vec![Change::Entered(State::Done), Change::Ended(outcome)];
-        self.commit(append).await
+        self.commit(None, append).await
     }
 }
 

@@ -27,6 +27,8 @@ pub(in crate::session) struct Order {
     plan: Digest,
     basis: Basis,
     entry: Call,
+    /// Its end is the beginning of a child.
+    delegates: bool,
     /// It must not be begun any more.
     stop: CancellationToken,
 }
@@ -35,6 +37,7 @@ impl Order {
     pub(in crate::session) fn new(
         call: &Approved<kernel::Call>,
         entry: Call,
+        delegates: bool,
         stop: CancellationToken,
     ) -> Self {
         Self {
@@ -43,6 +46,7 @@ impl Order {
             plan: call.plan.digest.0.into(),
             basis: call.basis(),
             entry,
+            delegates,
             stop,
         }
     }
@@ -77,7 +81,21 @@ pub(in crate::session) async fn execute(errand: Errand, order: Order, known: boo
 
 async fn done(errand: Errand, order: &Order, report: Report, content: Content) {
     let (call, attempt) = (ids::of_call(order.call), order.attempt);
-    errand.done(Seen::Executed { call, attempt, report }, content).await;
+    let (seen, content) = seen((call, attempt), report, content, order.delegates);
+    errand.done(seen, content).await;
+}
+
+/// A call that delegates has not ended when its executor is done with it: a child begins.
+fn seen(
+    (call, attempt): (kernel::CallId, u32),
+    report: Report,
+    content: Content,
+    delegates: bool,
+) -> (Seen, Content) {
+    match report {
+        Report::Succeeded if delegates => (Seen::Delegated { call, attempt }, Content::Bare),
+        report => (Seen::Executed { call, attempt, report }, content),
+    }
 }
 
 struct NoReceipt;

@@ -69,6 +69,7 @@ pub(super) fn plan(request: &wire::PlanRequest, shape: &Shape, manifest: Digest)
         effect_class: shape.class,
         executor: Executor::SandboxSvc,
         scopes: shape.scopes.clone(),
+        task: None,
         manifest,
         parts: vec![Part {
             action: request.tool.clone(),

@@ -184,6 +184,8 @@ fn asked() -> Entry {
             plan: serde_json::json!({}),
             plan_digest: Digest::of(b"plan"),
             expires_at: OffsetDateTime::UNIX_EPOCH,
+            child_run_id: None,
+            profile: None,
         },
     )
 }

@@ -49,6 +49,7 @@ fn plan() -> Plan {
         effect_class: EffectClass::Staged,
         executor: Executor::SandboxSvc,
         scopes: vec![Scope::Once],
+        task: None,
         manifest: event::Digest::of(b"manifest"),
         parts: Vec::new(),
         policies: Vec::new(),
@@ -81,6 +82,8 @@ fn asked(plan: &Plan) -> PermissionRequested {
         plan: serde_json::from_slice(&bytes).unwrap(),
         plan_digest: receipt::plan_digest(&bytes),
         expires_at: OffsetDateTime::UNIX_EPOCH,
+        child_run_id: None,
+        profile: None,
     }
 }
 
@@ -101,7 +104,14 @@ fn resolved(decision: Decision) -> PermissionResolved {
 }
 
 fn stopped(status: AgentStatus) -> AgentStopped {
-    AgentStopped { agent_id: "agent".to_owned(), status, steps: 1, tool_calls: 0, note: None }
+    AgentStopped {
+        agent_id: "agent".to_owned(),
+        parent_run_id: None,
+        status,
+        steps: 1,
+        tool_calls: 0,
+        note: None,
+    }
 }
 
 /// Feeds events in order from 0; the first violation ends it.
@@ -123,6 +133,16 @@ fn a_whole_run_with_an_ask_is_admitted() {
     transcript.admit(&sent(2, &event(resolved(Decision::Allow)))).unwrap();
     transcript.admit(&sent(3, &event(stopped(AgentStatus::Completed)))).unwrap();
     assert_eq!(transcript.finish(PromptStatus::Completed), Ok(()));
+}
+
+#[test]
+fn a_childs_end_is_not_the_runs_and_the_run_has_one_end() {
+    let parent_run_id = Some(RunId::nil());
+    let child = || event(AgentStopped { parent_run_id, ..stopped(AgentStatus::Failed) });
+    let end = || event(stopped(AgentStatus::Completed));
+    let transcript = feed(&[created(), child(), child(), end()]).unwrap();
+    assert_eq!(transcript.finish(PromptStatus::Completed), Ok(()));
+    assert_eq!(feed(&[created(), end(), end()]).unwrap_err(), Violation::TwoEnds);
 }
 
 #[test]
@@ -165,6 +185,8 @@ fn an_ask_shows_the_plan_that_its_digest_names_and_no_other() {
     assert_eq!(feed(&[event(relabelled)]).unwrap_err(), Violation::ForeignPlan(permission()));
     let other_call = PermissionRequested { call_id: Some(CallId::new()), ..good.clone() };
     assert_eq!(feed(&[event(other_call)]).unwrap_err(), Violation::ForeignPlan(permission()));
+    let other_run = PermissionRequested { child_run_id: Some(RunId::new()), ..good.clone() };
+    assert_eq!(feed(&[event(other_run)]).unwrap_err(), Violation::ForeignPlan(permission()));
     let (once, twice) = (event(good.clone()), event(good));
     assert_eq!(feed(&[once, twice]).unwrap_err(), Violation::RepeatedPermission(permission()));
 }

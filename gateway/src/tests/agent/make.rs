@@ -31,6 +31,8 @@ pub(crate) fn requested(permission_id: PermissionId, plan: &Plan) -> PermissionR
         plan: serde_json::from_slice(&bytes).expect("JSON"),
         plan_digest: plan_digest(&bytes),
         expires_at: OffsetDateTime::now_utc(),
+        child_run_id: None,
+        profile: None,
     }
 }
 
@@ -56,6 +58,7 @@ pub(crate) fn plan(session: SessionId, run: RunId) -> Plan {
         effect_class: EffectClass::Staged,
         executor: Executor::SandboxSvc,
         scopes: vec![Scope::Once, Scope::Run],
+        task: None,
         manifest: Digest::of(b"manifest"),
         parts: vec![part],
         policies: Vec::new(),

@@ -167,6 +167,12 @@ pub struct PermissionRequested {
     pub plan_digest: Digest,
     #[serde(with = "stamp")]
     pub expires_at: OffsetDateTime,
+    /// The run that asks, where it is a child of the session's run. The plan names it too.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub child_run_id: Option<RunId>,
+    /// Of that child.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub profile: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -17,6 +17,12 @@ pub struct SessionCreated {
 pub struct AgentStarted {
     pub agent_id: String,
     pub session_id: SessionId,
+    /// The run that began this one, as whose child it works.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub parent_run_id: Option<RunId>,
+    /// Of a child: what it may do at most.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub profile: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub task_id: Option<String>,
     pub model: String,
@@ -26,6 +32,9 @@ pub struct AgentStarted {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct AgentStopped {
     pub agent_id: String,
+    /// The run that began this one. Absent at the end of a run that nobody else waits for.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub parent_run_id: Option<RunId>,
     pub status: AgentStatus,
     pub steps: u32,
     pub tool_calls: u32,

@@ -26,9 +26,18 @@ fn catalogue() -> Vec<Data> {
     let text = || "text".to_owned();
     vec![
         SessionCreated { session_id, workspace: Some(text()) }.into(),
-        AgentStarted { agent_id: text(), session_id, task_id: Some(text()), model: text() }.into(),
+        AgentStarted {
+            agent_id: text(),
+            session_id,
+            parent_run_id: Some(run_id),
+            profile: Some(text()),
+            task_id: Some(text()),
+            model: text(),
+        }
+        .into(),
         AgentStopped {
             agent_id: text(),
+            parent_run_id: Some(run_id),
             status: AgentStatus::BudgetExceeded,
             steps: 1,
             tool_calls: 2,
@@ -98,6 +107,8 @@ fn catalogue() -> Vec<Data> {
             plan: json!({"v": 1}),
             plan_digest: digest,
             expires_at: AT,
+            child_run_id: Some(run_id),
+            profile: Some(text()),
         }
         .into(),
         PermissionCounted { permission_id, session_id, by: text(), have: 1, need: 2 }.into(),

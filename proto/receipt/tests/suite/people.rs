@@ -89,6 +89,7 @@ pub(crate) fn plan(approval: Vec<Requirement>) -> Plan {
         effect_class: EffectClass::Staged,
         executor: Executor::SandboxSvc,
         scopes: vec![Scope::Once, Scope::Run],
+        task: None,
         manifest: Digest::of(b"manifest"),
         policies: vec![],
         parts: vec![Part {

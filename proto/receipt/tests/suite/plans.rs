@@ -21,6 +21,7 @@ fn example() -> Plan {
         effect_class: EffectClass::Staged,
         executor: Executor::SandboxSvc,
         scopes: vec![Scope::Once, Scope::Run],
+        task: None,
         manifest: Digest::of(b"manifest"),
         policies: vec![],
         parts: vec![Part {

@@ -193,6 +193,7 @@ prop_compose! {
             effect_class,
             executor,
             scopes,
+            task: program.as_ref().map(|_| "look around".to_owned()),
             manifest,
             policies,
             parts,

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use event::id::CallId;
 use event::{Data, OutputStream, SandboxStopped, ToolError};
-use kernel::{Basis, Reason, Report, Seen};
+use kernel::{Basis, Reason, Report};
 use proto::common::v1::{Empty, Lost, Refused};
 use proto::sandbox::v1 as wire;
 use proto::sandbox::v1::execute_response::Message;
@@ -16,7 +16,7 @@ use tracing::error;
 use transport::{Code, Fault};
 
 use super::super::{Errand, GRANT_EXPIRED, Pause, Then};
-use super::{INTERNAL_FAILURES, Order, lost, refused};
+use super::{INTERNAL_FAILURES, Order, lost, refused, seen};
 use crate::session::content::{Content, Outcome};
 use crate::session::progress::{Piece, Pieces, Progress};
 use crate::{bound, ids};
@@ -264,7 +264,12 @@ async fn stop(errand: &Errand, call: CallId) {
 }
 
 /// Brings a call to its end that nobody listens to, without ever beginning it.
-pub(in crate::session) async fn wind_up(errand: Errand, call: CallId, attempt: u32) {
+pub(in crate::session) async fn wind_up(
+    errand: Errand,
+    call: CallId,
+    attempt: u32,
+    delegates: bool,
+) {
     let mut pause = Pause::new();
     let (report, content) = loop {
         stop(&errand, call).await;
@@ -286,6 +291,6 @@ pub(in crate::session) async fn wind_up(errand: Errand, call: CallId, attempt: u
             },
         }
     };
-    let seen = Seen::Executed { call: ids::of_call(call), attempt, report };
+    let (seen, content) = seen((ids::of_call(call), attempt), report, content, delegates);
     errand.done(seen, content).await;
 }
