@@ -92,6 +92,9 @@ const CALLS: [(&str, &[&str]); 5] = [
 /// Never anywhere: a second TLS stack or crypto provider.
 const BANNED: [&str; 4] = ["openssl-sys", "native-tls", "aws-lc-rs", "aws-lc-sys"];
 
+/// Never anywhere: what would run a repository's own programs, or unpack an archive for a tree.
+const REPOSITORY_READERS: [&str; 6] = ["git2", "libgit2-sys", "gix", "gitoxide", "zip", "tar"];
+
 #[test]
 fn capabilities_stay_with_their_holders() {
     let mut faults = Vec::new();
@@ -217,6 +220,14 @@ fn axum_is_named_by_the_gateway_alone() {
 fn one_crypto_provider_in_the_whole_tree() {
     let all: BTreeSet<String> = ours().iter().flat_map(|krate| reaches(krate)).collect();
     let found: Vec<&str> = BANNED.into_iter().filter(|name| all.contains(*name)).collect();
+    assert_eq!(found, Vec::<&str>::new());
+}
+
+#[test]
+fn nothing_reads_a_repository_as_git_does_and_nothing_unpacks_an_archive() {
+    let all: BTreeSet<String> = ours().iter().flat_map(|krate| reaches(krate)).collect();
+    let found: Vec<&str> =
+        REPOSITORY_READERS.into_iter().filter(|name| all.contains(*name)).collect();
     assert_eq!(found, Vec::<&str>::new());
 }
 

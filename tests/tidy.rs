@@ -53,6 +53,31 @@ fn no_test_is_skipped() {
     assert_eq!(found, Vec::<String>::new());
 }
 
+/// A service that starts no program cannot be made to start git, a hook or a filter. The programs that `harness` starts
+/// for a developer's machine are these.
+const STARTED_BY_HARNESS: [&str; 2] = ["setpriv", "sh"];
+
+#[test]
+fn no_service_starts_a_program() {
+    let mut faults = Vec::new();
+    for path in sources().into_iter().filter(|path| is_product(path)) {
+        let (shown, text) = (shown(&path), product(&path));
+        let starts = ["process::Command", "posix_spawn", "execve", "execvp", "CommandExt"];
+        if shown.starts_with("cli/") {
+            let programs = text.split("Command::new(\"").skip(1);
+            faults.extend(
+                programs
+                    .filter_map(|rest| rest.split('"').next())
+                    .filter(|program| !STARTED_BY_HARNESS.contains(program))
+                    .map(|program| format!("{shown} starts {program}")),
+            );
+        } else if let Some(how) = starts.into_iter().find(|how| text.contains(how)) {
+            faults.push(format!("{shown} has {how}"));
+        }
+    }
+    assert_eq!(faults, Vec::<String>::new());
+}
+
 #[test]
 fn the_errors_page_lists_exactly_the_reasons_in_the_code() {
     let page = read(&workspace().join("docs/errors.md"));

@@ -252,7 +252,7 @@ impl Api {
         match error {
             error @ (Error::GrantExpired
             | Error::RunUnknown
-            | Error::EnvironmentLost
+            | Error::EnvironmentLost(_)
             | Error::Session { .. }
             | Error::WorkspaceTooLarge(_)) => {
                 self.recorded(Some(session), session.id.to_string(), error).await

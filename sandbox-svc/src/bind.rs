@@ -90,6 +90,7 @@ pub async fn bind(config: Config, context: Context) -> Result<Bound, Error> {
         ))?,
         boot: boot_id().map_err(Error::file("the boot id cannot be read from", "/proc"))?,
         own,
+        carry: config.carry(),
         lock,
     });
     sandbox.recover_environments().await?;

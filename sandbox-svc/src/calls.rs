@@ -21,7 +21,7 @@ use crate::planner::{Planned, Planner, Stop};
 use crate::refusal::{Reason, Refusal};
 use crate::sandbox::Sandbox;
 use crate::session::{Owner, Session};
-use crate::store::{EnvironmentState, PlanRow};
+use crate::store::{EnvironmentRow, EnvironmentState, PlanRow};
 use crate::tool::Tool;
 
 /// Which call, and until when it may begin.
@@ -154,9 +154,17 @@ impl Sandbox {
             return Ok(open);
         }
         let row = self.store.environment(run).await.map_err(Error::Store)?;
-        let lost =
-            row.is_some_and(|row| row.session == session.id && row.state == EnvironmentState::Lost);
-        Err(if lost { Reason::EnvironmentLost.into() } else { Reason::EnvironmentUnknown.into() })
+        let own = row.filter(|row| row.session == session.id);
+        Err(match own {
+            Some(EnvironmentRow { state: EnvironmentState::Lost, lost: Some(binding), .. }) => {
+                let detail = format!("its {binding} is not what it was");
+                Refusal::new(Reason::EnvironmentLost, detail).into()
+            }
+            Some(EnvironmentRow { state: EnvironmentState::Lost, .. }) => {
+                Reason::EnvironmentLost.into()
+            }
+            Some(_) | None => Reason::EnvironmentUnknown.into(),
+        })
     }
 
     pub(crate) async fn make_plan(

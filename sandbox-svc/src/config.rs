@@ -1,14 +1,16 @@
 //! Settings of the service: parsed into types, checked as a whole, never changed afterwards.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use transport::{Args, Endpoint, Validate};
 
 use crate::mounts::dependency::{Dependencies, Dependency};
+use crate::tree::carry::Carry;
 
 /// Workspaces, environments, containers and patches.
 ///
@@ -44,6 +46,11 @@ pub struct Config {
     #[arg(long, value_name = "NAME=DIR", value_delimiter = ',')]
     pub dependency: Vec<Dependency>,
 
+    /// Files of a workspace that its private copies hold although they are named like credentials or hold some,
+    /// repeatable. Each use is written to the ledger
+    #[arg(long, value_name = "NAME=PATTERN", value_delimiter = ',')]
+    pub carry: Vec<CarryRule>,
+
     /// Where private copies live: a tmpfs of their own (needs CAP_SYS_ADMIN) or plain directories
     #[arg(long, value_enum, value_name = "KIND")]
     pub staging: StagingKind,
@@ -75,6 +82,14 @@ pub struct Config {
     /// Most entries in a private copy
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
     pub max_workspace_inodes: u64,
+
+    /// Most directories within each other, in a workspace and in a private copy
+    #[arg(long, value_name = "COUNT", default_value = "64", value_parser = count)]
+    pub max_workspace_depth: usize,
+
+    /// Most entries in one directory of a workspace or of a private copy
+    #[arg(long, value_name = "COUNT", default_value = "100000", value_parser = count)]
+    pub max_directory_entries: usize,
 
     /// Largest file
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
@@ -169,6 +184,37 @@ impl FromStr for Workspace {
     }
 }
 
+/// A pattern of a workspace's paths.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CarryRule {
+    pub workspace: String,
+    pub pattern: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "not NAME=PATTERN with a pattern of paths below the workspace that names at least one file or directory"
+)]
+pub struct NotACarryRule;
+
+impl FromStr for CarryRule {
+    type Err = NotACarryRule;
+
+    fn from_str(text: &str) -> Result<Self, NotACarryRule> {
+        let (workspace, pattern) = text.split_once('=').ok_or(NotACarryRule)?;
+        let names = |part: &str| part.contains(|it: char| !matches!(it, '*' | '?' | '.'));
+        let is_plain = |part: &str| !matches!(part, "" | "." | "..");
+        if !workspace.is_empty()
+            && pattern.split('/').all(is_plain)
+            && pattern.split('/').any(names)
+        {
+            Ok(Self { workspace: workspace.to_owned(), pattern: pattern.to_owned() })
+        } else {
+            Err(NotACarryRule)
+        }
+    }
+}
+
 /// Thousandths of a processor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Milli(pub u64);
@@ -195,6 +241,13 @@ fn bytes(text: &str) -> Result<u64, NotAnAmount> {
     }
 }
 
+fn count(text: &str) -> Result<usize, NotAnAmount> {
+    match text.parse() {
+        Ok(count @ 1..) => Ok(count),
+        Ok(0) | Err(_) => Err(NotAnAmount("not a count; write a whole number above 0")),
+    }
+}
+
 fn milli(text: &str) -> Result<Milli, NotAnAmount> {
     let refused =
         NotAnAmount("not a count of processors; write 1, 2 or 0.5, with at most three decimals");
@@ -212,6 +265,14 @@ fn milli(text: &str) -> Result<Milli, NotAnAmount> {
 }
 
 impl Config {
+    pub(crate) fn carry(&self) -> HashMap<String, Arc<Carry>> {
+        let mut patterns: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        for CarryRule { workspace, pattern } in &self.carry {
+            patterns.entry(workspace.clone()).or_default().push(pattern.clone());
+        }
+        patterns.into_iter().map(|(name, patterns)| (name, Carry::new(patterns).into())).collect()
+    }
+
     pub(crate) fn workspaces(&self) -> BTreeMap<String, PathBuf> {
         self.workspace.iter().map(|it| (it.name.clone(), it.dir.clone())).collect()
     }
@@ -245,6 +306,14 @@ impl Validate for Config {
             self.workspace.iter().filter_map(|it| self.workspace_fault(it)).collect();
         if self.workspaces().len() != self.workspace.len() {
             faults.push("--workspace: a name is given twice; give each tree its own".to_owned());
+        }
+        let known = self.workspaces();
+        for CarryRule { workspace, pattern } in &self.carry {
+            if !known.contains_key(workspace) {
+                faults.push(format!(
+                    "--carry {workspace}={pattern}: there is no such workspace; name one of --workspace"
+                ));
+            }
         }
         if !self.state_dir.is_absolute() {
             faults.push(format!(
@@ -288,7 +357,7 @@ impl Config {
 
 #[cfg(test)]
 mod tests {
-    use super::{Milli, Workspace, bytes, milli};
+    use super::{CarryRule, Milli, Workspace, bytes, milli};
 
     #[test]
     fn amounts_have_known_units_and_are_above_zero() {
@@ -310,6 +379,20 @@ mod tests {
         assert_eq!(parsed, Ok(Workspace { name: "demo".into(), dir: "/srv/demo".into() }));
         for text in ["demo", "=/srv", "a b=/srv", "demo=srv", "demo="] {
             assert!(text.parse::<Workspace>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_carried_anyway_is_named_below_the_workspace() {
+        for text in ["demo=tests/certs/*.pem", "demo=.env", "demo=**/fixtures/**"] {
+            let (workspace, pattern) = text.split_once('=').unwrap();
+            let expected = CarryRule { workspace: workspace.into(), pattern: pattern.into() };
+            assert_eq!(text.parse(), Ok(expected));
+        }
+        for text in
+            ["demo", "demo=", "=a", "demo=**", "demo=*/**", "demo=/etc", "demo=../a", "demo=a//b"]
+        {
+            assert!(text.parse::<CarryRule>().is_err(), "{text}");
         }
     }
 }

@@ -13,8 +13,10 @@ use crate::engine::User;
 use crate::patch::{Before, Patch, diff};
 use crate::staging::Place;
 use crate::store::Taken;
-use crate::tree::scan::{Bounds, Found, ScanError, Target, scan};
-use crate::tree::{Blobs, Dir, Inventory, Reason, RelPath, Rules};
+use crate::tree::carry::Carry;
+use crate::tree::scan::{Bounds, Found, ScanError, Target, scan, scan_known};
+use crate::tree::witness::{Known, Watch};
+use crate::tree::{Blobs, Dir, Inventory, NotCarried, Reason, RelPath, Rules};
 
 #[derive(Debug)]
 pub(crate) struct Environment {
@@ -31,6 +33,8 @@ pub(crate) struct Environment {
     pub(crate) source: Source,
     base: Mutex<Arc<Inventory>>,
     seen: Mutex<Seen>,
+    /// What need not be read again; nothing after a restart.
+    fresh: Option<Fresh>,
     /// One call is admitted at a time, so that what was checked is what is admitted.
     pub(crate) admission: Arc<tokio::sync::Mutex<()>>,
     busy: Arc<Semaphore>,
@@ -42,6 +46,8 @@ pub(crate) struct Source {
     pub(crate) bounds: Bounds,
     /// The service's own directories.
     pub(crate) own: Arc<[(u64, u64)]>,
+    /// What the host's configuration carries although it is like a credential.
+    pub(crate) carry: Arc<Carry>,
 }
 
 /// The copy as it was last read; a command makes that obsolete.
@@ -58,6 +64,22 @@ struct Read {
     found: Arc<Found>,
 }
 
+/// What is known of a copy that this process took, and under which ceilings it was taken.
+#[derive(Debug)]
+pub(crate) struct Fresh {
+    policies: Vec<(Layer, Digest)>,
+    known: Known,
+}
+
+/// A copy that was just made.
+#[derive(Debug)]
+pub(crate) struct Copied {
+    pub(crate) taken: Taken,
+    pub(crate) fresh: Option<Fresh>,
+    /// What is in it in spite of being like a credential.
+    pub(crate) carried: Vec<NotCarried>,
+}
+
 /// Base and copy at one moment.
 #[derive(Debug, Clone)]
 pub(crate) struct Present {
@@ -68,19 +90,18 @@ pub(crate) struct Present {
 }
 
 impl Source {
-    fn scan(
+    /// Lends the exclusions, the same for the workspace and for its copy.
+    fn under_rules<T>(
         &self,
         rulebook: &Rulebook,
-        root: &Dir,
         before: &Before,
-        target: Option<&Target<'_>>,
-    ) -> Result<Found, ScanError> {
+        walk: impl FnOnce(&Rules<'_>) -> T,
+    ) -> T {
         let read_denied = |path: &RelPath| {
             let decision = rulebook.decide(Action::FsRead, Some(&path.to_subject()));
             decision.effect == Effect::Deny
         };
-        let rules = Rules { read_denied: &read_denied, own: &self.own, before };
-        scan(root, &rules, &self.bounds, target)
+        walk(&Rules { read_denied: &read_denied, own: &self.own, before, carry: &self.carry })
     }
 
     /// Fills a fresh place from the workspace.
@@ -90,15 +111,22 @@ impl Source {
         host: &Dir,
         place: &Place,
         owner: u32,
-    ) -> Result<Taken, ScanError> {
+    ) -> Result<Copied, ScanError> {
         let tree = Dir::open(&place.copy()).map_err(ScanError::Copy)?;
         let blobs = Blobs::open(&place.blobs()).map_err(ScanError::Copy)?;
         let given = (owner != rustix::process::geteuid().as_raw()).then_some(owner);
-        let target = Target { tree: &tree, blobs: &blobs, owner: given };
-        let Found { inventory: base, not_carried, stripped: _ } =
-            self.scan(rulebook, host, &Before::new(), Some(&target))?;
+        let watch = Watch::begin();
+        let target = Target { tree: &tree, blobs: &blobs, owner: given, watch: watch.as_ref() };
+        let Found { inventory, not_carried, carried, stripped: _ } =
+            self.under_rules(rulebook, &Before::new(), |rules| {
+                scan(host, rules, &self.bounds, Some(&target))
+            })?;
+        let base = Arc::new(inventory);
+        let known = watch.and_then(|watch| watch.end(base.clone()));
+        let fresh = known.map(|known| Fresh { policies: rulebook.policies(), known });
         let before = not_carried.into_iter().map(|entry| (entry.path, entry.reason)).collect();
-        Ok(Taken { first_digest: base.digest(), base, before })
+        let taken = Taken { first_digest: base.digest(), base, before };
+        Ok(Copied { taken, fresh, carried })
     }
 }
 
@@ -113,6 +141,7 @@ impl Environment {
         user: User,
         source: Source,
         taken: Taken,
+        fresh: Option<Fresh>,
     ) -> Self {
         let Taken { first_digest, base, before } = taken;
         Self {
@@ -125,8 +154,9 @@ impl Environment {
             first_digest,
             before,
             source,
-            base: Mutex::new(Arc::new(base)),
+            base: Mutex::new(base),
             seen: Mutex::default(),
+            fresh,
             admission: Arc::default(),
             busy: Arc::new(Semaphore::new(1)),
         }
@@ -182,7 +212,13 @@ impl Environment {
             seen.generation
         };
         let copy = Dir::open(&self.place.copy()).map_err(|_| ScanError::Root)?;
-        let found = Arc::new(self.source.scan(rulebook, &copy, &self.before, None)?);
+        // What other ceilings deny is not known.
+        let fresh = self.fresh.as_ref().filter(|fresh| fresh.policies == policies);
+        let known = fresh.map(|fresh| &fresh.known);
+        let found = self.source.under_rules(rulebook, &self.before, |rules| {
+            scan_known(&copy, rules, &self.source.bounds, known)
+        });
+        let found = Arc::new(found?);
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         if seen.generation == generation && !self.is_occupied() {
             seen.found = Some(Read { policies, found: found.clone() });

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use transport::{Code, Public};
 
+use crate::binding::Binding;
 use crate::engine::EngineError;
 use crate::tree::blobs::BlobError;
 use crate::tree::scan::ScanError;
@@ -31,8 +32,8 @@ pub enum Error {
     GrantExpired,
     #[error("the run has no open environment")]
     EnvironmentUnknown,
-    #[error("the run's private copy is gone")]
-    EnvironmentLost,
+    #[error("the run's private copy is gone{}", because(*.0))]
+    EnvironmentLost(Option<Binding>),
     #[error("the run belongs to another session")]
     RunUnknown,
     #[error("the workspace cannot be copied: {0}")]
@@ -96,12 +97,12 @@ impl Error {
 impl From<ScanError> for Error {
     fn from(error: ScanError) -> Self {
         match error {
-            ScanError::Depth
+            ScanError::Depth(_)
             | ScanError::Entries(_)
-            | ScanError::EntriesPerDirectory
+            | ScanError::DirectoryEntries(_)
             | ScanError::Full(_)
             | ScanError::Bytes(_) => Self::WorkspaceTooLarge(error.to_string()),
-            ScanError::Root | ScanError::Copy(_) => Self::Scan(Box::new(error)),
+            ScanError::Root | ScanError::Copy(_) | ScanError::Thread => Self::Scan(Box::new(error)),
         }
     }
 }
@@ -110,6 +111,11 @@ impl From<BlobError> for Error {
     fn from(error: BlobError) -> Self {
         Self::Blob(Box::new(error))
     }
+}
+
+/// Which binding of a copy is not what it was, where that is known.
+pub(crate) fn because(lost: Option<Binding>) -> String {
+    lost.map(|binding| format!(": its {binding} is not what it was")).unwrap_or_default()
 }
 
 impl Public for Error {
@@ -121,7 +127,7 @@ impl Public for Error {
             Self::FenceStale
             | Self::Session { .. }
             | Self::GrantExpired
-            | Self::EnvironmentLost
+            | Self::EnvironmentLost(_)
             | Self::RunBusy
             | Self::WorkspaceTooLarge(_) => Code::FailedPrecondition,
             Self::SessionUnknown
@@ -151,7 +157,7 @@ impl Public for Error {
             Self::Grant { reason, .. } | Self::Session { reason, .. } => reason,
             Self::GrantExpired => "GRANT_EXPIRED",
             Self::EnvironmentUnknown => "ENVIRONMENT_UNKNOWN",
-            Self::EnvironmentLost => "ENVIRONMENT_LOST",
+            Self::EnvironmentLost(_) => "ENVIRONMENT_LOST",
             Self::RunUnknown => "RUN_UNKNOWN",
             Self::WorkspaceTooLarge(_) => "WORKSPACE_TOO_LARGE",
             Self::PatchUnknown => "PATCH_UNKNOWN",

@@ -4,6 +4,7 @@ mod admit;
 mod answer;
 mod api;
 mod bind;
+mod binding;
 mod calls;
 mod children;
 mod config;
@@ -47,7 +48,10 @@ mod why;
 
 pub use api::CALLERS;
 pub use bind::{Bound, bind};
-pub use config::{Config, Milli, NotAWorkspace, NotAnAmount, StagingKind, Workspace};
+pub use binding::Binding;
+pub use config::{
+    CarryRule, Config, Milli, NotACarryRule, NotAWorkspace, NotAnAmount, StagingKind, Workspace,
+};
 pub use error::Error;
 pub use mounts::dependency::{Dependency, NotADependency};
 pub use purge::{Purge, Purged};

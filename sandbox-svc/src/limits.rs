@@ -15,6 +15,8 @@ pub(crate) struct Ceilings {
     workspace_bytes: u64,
     workspace_inodes: u64,
     file_bytes: u64,
+    depth: usize,
+    directory_entries: usize,
     tmp_bytes: u64,
 }
 
@@ -29,6 +31,8 @@ impl Ceilings {
             workspace_bytes: config.max_workspace_bytes,
             workspace_inodes: config.max_workspace_inodes,
             file_bytes: config.max_file_bytes,
+            depth: config.max_workspace_depth,
+            directory_entries: config.max_directory_entries,
             tmp_bytes: config.max_tmp_bytes,
         }
     }
@@ -57,6 +61,8 @@ impl Ceilings {
     pub(crate) fn bounds(&self, wanted: &manifest::Limits) -> Bounds {
         Bounds {
             entries: wanted.workspace_inodes.min(self.workspace_inodes),
+            directory_entries: self.directory_entries,
+            depth: self.depth,
             file_bytes: wanted.file_bytes.min(self.file_bytes),
             total_bytes: wanted.workspace_bytes.min(self.workspace_bytes),
         }

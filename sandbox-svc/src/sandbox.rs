@@ -1,6 +1,8 @@
 //! The service behind its API: what it holds, and the lives of environments. Calls are in `calls`, their
 //! execution in `exec` and `import_call`.
 
+mod recover;
+
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,10 +16,14 @@ use tracing::{info, warn};
 use transport::{CancellationToken, Chain, StateDir, TaskTracker};
 use uuid::Uuid;
 
+<<<<<<< HEAD
 use crate::children::Children;
+=======
+use crate::binding::Bindings;
+>>>>>>> eb6dc9b (sandbox-svc: read trees on several threads, keep bases in packs, and do not read what nobody opened)
 use crate::config::StagingKind;
 use crate::engine::{Docker, User};
-use crate::environment::{Environment, Source};
+use crate::environment::{Copied, Environment, Source};
 use crate::error::Error;
 use crate::failpoint::Failpoint;
 use crate::image::ImageName;
@@ -29,11 +35,13 @@ use crate::pool::Pool;
 use crate::program::Images;
 use crate::session::{Owner, Session, Sessions};
 use crate::staging::{Size, Staging, owner_of};
-use crate::store::{
-    Begun, EnvironmentRow, EnvironmentState, NewEnvironment, Store, Taken, Waiting,
-};
+use crate::store::{Begun, EnvironmentRow, EnvironmentState, NewEnvironment, Store, Waiting};
+use crate::tree::carry::Carry;
 use crate::tree::{Dir, NotCarried};
 use crate::undo::UndoRecords;
+
+/// How many files one event names.
+const SHOWN_CARRIED: usize = 100;
 
 pub(crate) struct Sandbox {
     pub(crate) store: Store,
@@ -59,7 +67,12 @@ pub(crate) struct Sandbox {
     pub(crate) boot: String,
     /// The service's own directories, which no copy holds.
     pub(crate) own: Arc<[(u64, u64)]>,
+<<<<<<< HEAD
     pub(crate) children: Children,
+=======
+    /// What workspaces' copies hold although it is like a credential.
+    pub(crate) carry: HashMap<String, Arc<Carry>>,
+>>>>>>> eb6dc9b (sandbox-svc: read trees on several threads, keep bases in packs, and do not read what nobody opened)
     /// Held as long as anything here runs: the state directory is ours.
     _lock: StateDir,
     environments: Mutex<HashMap<RunId, Arc<Environment>>>,
@@ -89,6 +102,7 @@ pub(crate) struct Parts {
     pub(crate) instance: Uuid,
     pub(crate) boot: String,
     pub(crate) own: Arc<[(u64, u64)]>,
+    pub(crate) carry: HashMap<String, Arc<Carry>>,
     pub(crate) lock: StateDir,
 }
 
@@ -118,6 +132,7 @@ impl Sandbox {
             instance,
             boot,
             own,
+            carry,
             lock,
         } = parts;
         Arc::new(Self {
@@ -138,7 +153,11 @@ impl Sandbox {
             instance,
             boot,
             own,
+<<<<<<< HEAD
             children: Children::default(),
+=======
+            carry,
+>>>>>>> eb6dc9b (sandbox-svc: read trees on several threads, keep bases in packs, and do not read what nobody opened)
             _lock: lock,
             environments: Mutex::default(),
             doors: Mutex::default(),
@@ -222,12 +241,12 @@ impl Sandbox {
         };
         match self.store.begin_environment(&new).await? {
             Begun::Known(row) if row.session != session.id => Err(Error::RunUnknown),
-            Begun::Known(EnvironmentRow { state, .. }) => match state {
+            Begun::Known(EnvironmentRow { state, lost, .. }) => match state {
                 EnvironmentState::Open => match self.environment(session.id, run) {
                     Some(open) => Ok(opened(&open)),
-                    None => Err(Error::EnvironmentLost),
+                    None => Err(Error::EnvironmentLost(None)),
                 },
-                EnvironmentState::Lost => Err(Error::EnvironmentLost),
+                EnvironmentState::Lost => Err(Error::EnvironmentLost(lost)),
                 EnvironmentState::Opening | EnvironmentState::Closing => Err(Error::RunBusy),
                 EnvironmentState::Closed => Err(Error::EnvironmentUnknown),
             },
@@ -275,25 +294,64 @@ impl Sandbox {
         let (source, rulebook) = (self.source(session), self.sessions.rulebook(session)?);
         let size = Size { bytes: source.bounds.total_bytes, inodes: source.bounds.entries };
         let (at, from, of) = (place.clone(), host.clone(), source.clone());
-        let taken = tokio::task::spawn_blocking(move || -> Result<Taken, Error> {
+        let taken = tokio::task::spawn_blocking(move || -> Result<_, Error> {
             let root =
                 Dir::open(&from).map_err(Error::file("the workspace cannot be opened", &from))?;
             at.make(user.uid, size)
                 .map_err(Error::file("the copy's place cannot be made", at.copy()))?;
             Ok(of.take(&rulebook, &root, &at, user.uid)?)
         });
-        let taken = taken.await??;
+        let Copied { taken, fresh, carried } = taken.await??;
         self.failpoint.hit("environment-taken").map_err(|_| Error::Stopping)?;
-        self.store.open_environment(run, &taken).await?;
+        self.record_carried(session, run, &carried).await?;
+        let bindings = Bindings::of(self, session, &place).await?;
+        let bindings = bindings.map_err(|binding| Error::EnvironmentLost(Some(binding)))?;
+        self.store.open_environment(run, &taken, &bindings).await?;
         let workspace = session.grant.workspace.clone();
-        Ok(Arc::new(Environment::new(run, session.id, workspace, host, place, user, source, taken)))
+        Ok(Arc::new(Environment::new(
+            run, session.id, workspace, host, place, user, source, taken, fresh,
+        )))
+    }
+
+    /// What the host's configuration carries in spite of what it is like is told before anybody can read it.
+    async fn record_carried(
+        &self,
+        session: &Session,
+        run: RunId,
+        carried: &[NotCarried],
+    ) -> Result<(), Error> {
+        if carried.is_empty() {
+            return Ok(());
+        }
+        let file = |entry: &NotCarried| event::CarriedFile {
+            path: entry.path.to_string(),
+            reason: entry.reason.as_str().to_owned(),
+        };
+        let record = ledger::record(
+            session.id,
+            &session.grant.tenant,
+            &session.policy_rev(),
+            event::EnvironmentCarried {
+                run_id: run,
+                workspace: session.grant.workspace.clone(),
+                total: carried.len() as u64,
+                files: carried.iter().take(SHOWN_CARRIED).map(file).collect(),
+            },
+        )?;
+        let waiting = self.store.record(&record).await?;
+        Ok(self.ledger.acknowledged(waiting).await?)
     }
 
     fn source(&self, session: &Session) -> Source {
         Source {
             bounds: self.ceilings.bounds(&session.manifest.execution.limits),
             own: self.own.clone(),
+            carry: self.carried_anyway(session),
         }
+    }
+
+    pub(crate) fn carried_anyway(&self, session: &Session) -> Arc<Carry> {
+        self.carry.get(&session.grant.workspace).cloned().unwrap_or_default()
     }
 
     async fn take_back(&self, run: RunId) {
@@ -379,6 +437,7 @@ impl Sandbox {
         Ok(())
     }
 
+<<<<<<< HEAD
     /// Environments of an earlier process: open ones go on, half-made ones go, the rest is lost.
     pub(crate) async fn recover_environments(&self) -> Result<(), Error> {
         for row in self.store.live_environments().await? {
@@ -423,6 +482,8 @@ impl Sandbox {
         ))))
     }
 
+=======
+>>>>>>> eb6dc9b (sandbox-svc: read trees on several threads, keep bases in packs, and do not read what nobody opened)
     /// Records a refusal; what cannot be recorded is not answered either.
     pub(crate) async fn refuse(
         &self,

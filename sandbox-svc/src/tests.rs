@@ -3,8 +3,13 @@
 
 mod approvals;
 mod audit;
+mod bindings;
 mod boundary;
+<<<<<<< HEAD
 mod children;
+=======
+mod canary;
+>>>>>>> eb6dc9b (sandbox-svc: read trees on several threads, keep bases in packs, and do not read what nobody opened)
 mod commands;
 mod dependencies;
 mod engine;
@@ -17,6 +22,7 @@ mod reads;
 mod refusals;
 mod restart;
 mod run;
+mod secrets;
 mod steps;
 mod stops;
 mod warm;

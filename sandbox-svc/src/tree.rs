@@ -2,6 +2,8 @@
 //! strings, refusals instead of surprises. Nothing here follows a link or trusts a name twice.
 
 pub(crate) mod blobs;
+pub(crate) mod carry;
+pub(crate) mod content;
 pub(crate) mod dir;
 pub(crate) mod inventory;
 pub(crate) mod link;
@@ -13,6 +15,7 @@ pub(crate) mod scan;
 pub(crate) mod stamp;
 #[cfg(test)]
 pub(crate) mod testing;
+pub(crate) mod witness;
 
 pub(crate) use blobs::Blobs;
 pub(crate) use dir::{Closer, Dir, Kind, Meta};

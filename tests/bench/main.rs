@@ -4,6 +4,7 @@ mod ask;
 mod exec;
 mod proofs;
 mod sample;
+mod trees;
 
 use std::path::PathBuf;
 
@@ -35,6 +36,7 @@ async fn main() -> Result<()> {
     if ask::NAME.starts_with(&prefix) {
         figures.push(ask::measure(rounds).await?);
     }
+    figures.extend(trees::measure(&prefix, rounds).await?);
     std::fs::write(&out, serde_json::to_vec_pretty(&figures)?)?;
     Ok(())
 }

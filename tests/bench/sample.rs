@@ -26,6 +26,10 @@ struct Yardstick {
 }
 
 impl Figure {
+    pub(crate) fn name(&self) -> &'static str {
+        self.name
+    }
+
     pub(crate) fn new(
         name: &'static str,
         ours: &[Duration],

@@ -127,7 +127,7 @@ fn ceilings() -> Table {
         entry("max-cpus", "2"),
         entry("max-time", "10m"),
         entry("max-output", "8MiB"),
-        entry("max-workspace-bytes", "512MiB"),
+        entry("max-workspace-bytes", "2GiB"),
         entry("max-workspace-inodes", 200_000),
         entry("max-file-bytes", "256MiB"),
         entry("max-tmp-bytes", "256MiB"),

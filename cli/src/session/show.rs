@@ -91,6 +91,10 @@ pub fn render(event: &Event) -> Option<String> {
         Data::CallOutput(data) => return Some(quoted(COMMAND, data.text.trim_end_matches('\n'))),
         Data::SandboxStarted(data) => format!("container {} runs", line(&data.container_name)),
         Data::SandboxStopped(data) => format!("container {} is gone", line(&data.container_name)),
+        Data::EnvironmentCarried(data) => format!(
+            "the private copy holds {} files that are like credentials, as the host is configured",
+            data.total
+        ),
         Data::RunRecorded(data) => format!("recorded at {}", line(&data.report_path)),
         Data::Failure(data) => format!("error {}: {}", line(&data.code), line(&data.message)),
         Data::ModelRequest(_)

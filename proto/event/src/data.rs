@@ -84,6 +84,7 @@ catalogue! {
     "sandbox.started" => SandboxStarted,
     "sandbox.stopped" => SandboxStopped,
     "egress.decision" => EgressDecision,
+    "environment.carried" => EnvironmentCarried,
     "run.recorded" => RunRecorded,
     "error" => Failure,
 }

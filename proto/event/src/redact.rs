@@ -6,6 +6,8 @@ mod key;
 mod rules;
 mod walk;
 
+use std::ops::Range;
+
 use serde_json::Value;
 
 use crate::canon;
@@ -47,6 +49,11 @@ pub fn redact(value: &Value) -> Result<Redacted, RedactionFailed> {
 /// A copy of a text without what the rules recognise: for messages, logs and names.
 pub fn text(text: &str) -> String {
     walk::text(text)
+}
+
+/// Tokens that are known by their shape alone: where each stands, and the rule that knows it.
+pub fn tokens(text: &str) -> Vec<(Range<usize>, &'static str)> {
+    rules::tokens(text)
 }
 
 /// Whether redaction would change the value, or cannot tell.

@@ -66,6 +66,7 @@ impl Writer {
                 "call.started",
                 "call.finished",
                 "call.refused",
+                "environment.carried",
                 "sandbox.started",
                 "sandbox.stopped",
                 "egress.decision",

@@ -101,14 +101,16 @@ fn link(staging: &Dir, name: &[u8], target: &[u8], owner: Owner) -> io::Result<(
     Ok(())
 }
 
-fn source(bytes: Bytes<'_>, path: &RelPath, after: &Node) -> Option<File> {
+fn source(bytes: Bytes<'_>, path: &RelPath, after: &Node) -> Option<io::Take<File>> {
     match bytes {
         Bytes::Kept(blobs) => blobs.open_bytes(after.digest(), after.size()).ok(),
         Bytes::Copy(copy) => {
             let place = find(copy, path).ok()??;
             let meta = place.dir.look(place.name).ok()??;
             let same = meta.kind == Kind::File && meta.size == after.size();
-            if same { place.dir.open_file(place.name, &meta).ok() } else { None }
+            let file =
+                if same { place.dir.open_file(place.name, &meta).ok()? } else { return None };
+            Some(file.take(after.size().saturating_add(1)))
         }
     }
 }

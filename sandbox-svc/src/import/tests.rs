@@ -67,8 +67,19 @@ fn draw(at: &Path, children: &[(&'static str, Sketch)]) {
 }
 
 fn look(at: &Path) -> Found {
-    let bounds = Bounds { entries: 10_000, file_bytes: 1 << 20, total_bytes: 1 << 24 };
-    let rules = Rules { read_denied: &|_| false, own: &[], before: &Before::new() };
+    let bounds = Bounds {
+        entries: 10_000,
+        directory_entries: 10_000,
+        depth: 64,
+        file_bytes: 1 << 20,
+        total_bytes: 1 << 24,
+    };
+    let rules = Rules {
+        read_denied: &|_| false,
+        own: &[],
+        before: &Before::new(),
+        carry: &Default::default(),
+    };
     scan(&Dir::open(at).unwrap(), &rules, &bounds, None).unwrap()
 }
 

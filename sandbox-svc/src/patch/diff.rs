@@ -16,8 +16,13 @@ pub(crate) fn diff(base: &Inventory, before: &Before, found: &Found) -> Patch {
     let mut patch = Patch { stripped: found.stripped.clone(), ..Patch::default() };
     let mut kept = Vec::new();
 
+    // Both are in path order, so that each is walked once.
+    let mut there = found.inventory.iter().peekable();
     for (path, was) in base.iter() {
-        let now = found.inventory.get(path);
+        while let Some((new, now)) = there.next_if(|(other, _)| *other < path) {
+            push(&mut patch, new, Change::Create { after: now.carried() });
+        }
+        let now = there.next_if(|(other, _)| *other == path).map(|(_, now)| now);
         let goes = match now {
             None => !is_refused(&refused, path),
             Some(now) => was.is_directory() != now.is_directory(),
@@ -31,10 +36,8 @@ pub(crate) fn diff(base: &Inventory, before: &Before, found: &Found) -> Patch {
             compare(&mut patch, path, was, now);
         }
     }
-    for (path, now) in found.inventory.iter() {
-        if base.get(path).is_none() {
-            push(&mut patch, path, Change::Create { after: now.carried() });
-        }
+    for (new, now) in there {
+        push(&mut patch, new, Change::Create { after: now.carried() });
     }
 
     // What a kept directory would have become has no place to go.
@@ -92,9 +95,12 @@ mod tests {
     use event::Digest;
 
     use super::diff;
+    use crate::import_call::advanced;
     use crate::patch::{Before, Change, Entry};
-    use crate::tree::scan::Found;
-    use crate::tree::{Inventory, Node, NotCarried, Reason, RelPath};
+    use crate::tree::carry::Carry;
+    use crate::tree::scan::{Bounds, Found, scan};
+    use crate::tree::testing::{edits, trees};
+    use crate::tree::{Dir, Inventory, Node, NotCarried, Reason, RelPath, Rules};
 
     fn path(text: &str) -> RelPath {
         RelPath::parse(text.as_bytes()).unwrap()
@@ -118,7 +124,7 @@ mod tests {
             .iter()
             .map(|(name, reason)| NotCarried { path: path(name), reason: *reason })
             .collect();
-        Found { inventory: tree(entries), not_carried, stripped: Vec::new() }
+        Found { inventory: tree(entries), not_carried, ..Found::default() }
     }
 
     fn entry(name: &str, change: Change) -> Entry {
@@ -190,5 +196,40 @@ mod tests {
                 ),
             ]
         );
+    }
+
+    fn look(at: &std::path::Path) -> Found {
+        let bounds = Bounds {
+            entries: 1_000,
+            directory_entries: 1_000,
+            depth: 64,
+            file_bytes: 1 << 20,
+            total_bytes: 1 << 24,
+        };
+        let rules = Rules {
+            read_denied: &|_| false,
+            own: &[],
+            before: &Before::new(),
+            carry: &Carry::default(),
+        };
+        scan(&Dir::open(at).unwrap(), &rules, &bounds, None).unwrap()
+    }
+
+    proptest::proptest! {
+        #![proptest_config(proptest::prelude::ProptestConfig::with_cases(64))]
+
+        #[test]
+        fn a_patch_of_any_edits_makes_the_base_what_the_copy_is(tree in trees(), edits in edits()) {
+            let dir = tempfile::tempdir().unwrap();
+            tree.make(dir.path());
+            let base = look(dir.path());
+            proptest::prop_assert_eq!(&base.not_carried, &[]);
+            let after = tree.edited(&edits);
+            tree.turn_into(&after, dir.path());
+            let found = look(dir.path());
+            let patch = diff(&base.inventory, &Before::new(), &found);
+            proptest::prop_assert_eq!(advanced(&base.inventory, &patch.entries), found.inventory);
+            proptest::prop_assert_eq!(patch.entries.is_empty(), tree == after);
+        }
     }
 }

@@ -1,12 +1,19 @@
 //! Environments: one row per run, from before its directory is made until after it is gone.
 
+use std::sync::Arc;
+
 use event::Digest;
 use event::id::{RunId, SessionId};
 use sqlx::sqlite::SqliteRow;
 use sqlx::{Row as _, Sqlite, Transaction};
 
 use super::receipt::forget_revoked;
+<<<<<<< HEAD
 use super::{Result, Store, StoreError, child, digest, id};
+=======
+use super::{Result, Store, StoreError, digest, id};
+use crate::binding::{Binding, Bindings};
+>>>>>>> eb6dc9b (sandbox-svc: read trees on several threads, keep bases in packs, and do not read what nobody opened)
 use crate::config::StagingKind;
 use crate::patch::Before;
 use crate::tree::{Inventory, Reason, RelPath};
@@ -64,6 +71,10 @@ pub(crate) struct EnvironmentRow {
     pub(crate) state: EnvironmentState,
     pub(crate) staging: StagingKind,
     pub(crate) boot: String,
+    /// Present from the state `open` on, but for rows of older services.
+    pub(crate) bindings: Option<Bindings>,
+    /// What made it lost.
+    pub(crate) lost: Option<Binding>,
     /// Present from the state `open` on.
     pub(crate) taken: Option<Taken>,
 }
@@ -72,7 +83,7 @@ pub(crate) struct EnvironmentRow {
 #[derive(Debug, Clone)]
 pub(crate) struct Taken {
     pub(crate) first_digest: Digest,
-    pub(crate) base: Inventory,
+    pub(crate) base: Arc<Inventory>,
     pub(crate) before: Before,
 }
 
@@ -111,16 +122,24 @@ impl Store {
         Ok(Begun::New { slot: u32::try_from(slot).map_err(|_| StoreError::Malformed("slot"))? })
     }
 
-    pub(crate) async fn open_environment(&self, run: RunId, taken: &Taken) -> Result<()> {
+    pub(crate) async fn open_environment(
+        &self,
+        run: RunId,
+        taken: &Taken,
+        bindings: &Bindings,
+    ) -> Result<()> {
+        let bindings = serde_json::to_string(bindings)
+            .map_err(|_| StoreError::Malformed("list of bindings"))?;
         let mut tx = self.begin().await?;
         sqlx::query(
-            "UPDATE environment SET state = 'open', first_digest = ?2, base = ?3, left_out = ?4 \
-             WHERE run = ?1 AND state = 'opening'",
+            "UPDATE environment SET state = 'open', first_digest = ?2, base = ?3, left_out = ?4, \
+             bindings = ?5 WHERE run = ?1 AND state = 'opening'",
         )
         .bind(run.to_string())
         .bind(taken.first_digest.as_bytes().as_slice())
         .bind(taken.base.to_bytes())
         .bind(left_out_to_text(&taken.before))
+        .bind(bindings)
         .execute(&mut *tx)
         .await?;
         Ok(tx.commit().await?)
@@ -176,6 +195,18 @@ impl Store {
         Ok(tx.commit().await?)
     }
 
+    /// An open copy is not what it was bound to; what is left of it goes with the next sweep.
+    pub(crate) async fn lose_environment(&self, run: RunId, lost: Binding) -> Result<()> {
+        let mut tx = self.begin().await?;
+        sqlx::query("UPDATE environment SET lost = ?2 WHERE run = ?1")
+            .bind(run.to_string())
+            .bind(lost.as_str())
+            .execute(&mut *tx)
+            .await?;
+        tx.commit().await?;
+        self.set_environment_state(run, EnvironmentState::Lost).await
+    }
+
     pub(crate) async fn environment(&self, run: RunId) -> Result<Option<EnvironmentRow>> {
         let row = sqlx::query("SELECT * FROM environment WHERE run = ?1")
             .bind(run.to_string())
@@ -213,7 +244,7 @@ fn environment(row: &SqliteRow) -> Result<EnvironmentRow> {
     ) {
         (Some(first), Some(base), Some(left_out)) => Some(Taken {
             first_digest: digest(&first)?,
-            base: Inventory::parse(&base).map_err(|_| StoreError::Malformed("inventory"))?,
+            base: Inventory::parse(&base).map_err(|_| StoreError::Malformed("inventory"))?.into(),
             before: left_out_from_text(&left_out)?,
         }),
         _ => None,
@@ -227,6 +258,17 @@ fn environment(row: &SqliteRow) -> Result<EnvironmentRow> {
         staging: StagingKind::parse(&row.try_get::<String, _>("staging")?)
             .ok_or(StoreError::Malformed("staging"))?,
         boot: row.try_get("boot")?,
+        bindings: match row.try_get::<Option<String>, _>("bindings")? {
+            Some(text) => Some(
+                serde_json::from_str(&text)
+                    .map_err(|_| StoreError::Malformed("list of bindings"))?,
+            ),
+            None => None,
+        },
+        lost: match row.try_get::<Option<String>, _>("lost")? {
+            Some(text) => Some(Binding::parse(&text).ok_or(StoreError::Malformed("binding"))?),
+            None => None,
+        },
         taken,
     })
 }

@@ -302,7 +302,7 @@ impl World {
         self.start_with(config).await;
     }
 
-    async fn start_with(&mut self, config: Config) {
+    pub(super) async fn start_with(&mut self, config: Config) {
         let context = transport::Context::for_test(
             transport::Material::open(&config.transport.tls_dir, self.pki.domain.clone()).unwrap(),
         );

@@ -46,12 +46,18 @@ pub(crate) struct Meta {
     blocks: u64,
     device: u64,
     inode: u64,
+    changed: (i64, u32),
 }
 
 impl Meta {
     /// Device and inode.
     pub(crate) fn identity(&self) -> (u64, u64) {
         (self.device, self.inode)
+    }
+
+    /// When the entry's bytes, mode, links or name last changed; nobody sets this back.
+    pub(crate) fn changed(&self) -> (i64, u32) {
+        self.changed
     }
 
     fn of(fd: BorrowedFd<'_>, name: &[u8], flags: AtFlags) -> Result<Self, Errno> {
@@ -80,6 +86,7 @@ impl Meta {
             blocks: stat.stx_blocks,
             device: u64::from(stat.stx_dev_major) << 32 | u64::from(stat.stx_dev_minor),
             inode: stat.stx_ino,
+            changed: (stat.stx_ctime.tv_sec, stat.stx_ctime.tv_nsec),
         }
     }
 
@@ -138,9 +145,19 @@ impl Dir {
         Meta::of_file(self)
     }
 
+    /// Device, inode and time of birth, which tell a new mount from the one whose numbers it got.
+    pub(crate) fn birth(&self) -> io::Result<(u64, u64, i64, u32)> {
+        let (device, inode) = self.meta()?.identity();
+        let stat = rustix::fs::statx(self, c"", AtFlags::EMPTY_PATH, StatxFlags::BTIME)?;
+        let born = stat.stx_btime;
+        Ok((device, inode, born.tv_sec, born.tv_nsec))
+    }
+
     /// Looks at an entry without following it; nothing when there is none.
     pub(crate) fn look(&self, name: &[u8]) -> Result<Option<Meta>, Reason> {
-        match Meta::of(self.as_fd(), name, AtFlags::SYMLINK_NOFOLLOW) {
+        // A look must not mount anything either.
+        let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
+        match Meta::of(self.as_fd(), name, flags) {
             Ok(meta) => Ok(Some(meta)),
             Err(Errno::NOENT) => Ok(None),
             Err(error) => Err(refusal(error)),

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
+use std::sync::OnceLock;
 
 use event::Digest;
 
@@ -76,17 +77,35 @@ impl Node {
 }
 
 /// Everything below the root, in path order.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Inventory {
     nodes: BTreeMap<RelPath, Node>,
+    /// Made when first asked for, of large trees more than once.
+    digest: OnceLock<Digest>,
+}
+
+impl PartialEq for Inventory {
+    fn eq(&self, other: &Self) -> bool {
+        self.nodes == other.nodes
+    }
+}
+
+impl Eq for Inventory {}
+
+impl FromIterator<(RelPath, Node)> for Inventory {
+    fn from_iter<I: IntoIterator<Item = (RelPath, Node)>>(nodes: I) -> Self {
+        Self { nodes: nodes.into_iter().collect(), digest: OnceLock::new() }
+    }
 }
 
 impl Inventory {
     pub(crate) fn insert(&mut self, path: RelPath, node: Node) {
+        self.digest = OnceLock::new();
         self.nodes.insert(path, node);
     }
 
     pub(crate) fn remove(&mut self, path: &RelPath) {
+        self.digest = OnceLock::new();
         self.nodes.remove(path);
     }
 
@@ -111,7 +130,7 @@ impl Inventory {
     }
 
     pub(crate) fn digest(&self) -> Digest {
-        Digest::of_parts(DOMAIN, &self.to_bytes())
+        *self.digest.get_or_init(|| Digest::of_parts(DOMAIN, &self.to_bytes()))
     }
 
     /// Each entry with its lengths first, so that no two inventories share bytes.
@@ -130,7 +149,7 @@ impl Inventory {
             let path = RelPath::parse(take(&mut bytes)?).map_err(|_| Malformed)?;
             nodes.insert(path, Node::decode(&mut bytes)?);
         }
-        Ok(Self { nodes })
+        Ok(Self { nodes, digest: OnceLock::new() })
     }
 }
 

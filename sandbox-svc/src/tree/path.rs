@@ -71,6 +71,11 @@ impl RelPath {
         Self(bytes)
     }
 
+    /// Whether a path that was joined from entries' names is short enough to be one.
+    pub(crate) fn is_nameable(&self) -> bool {
+        self.0.len() <= MAX_BYTES
+    }
+
     pub(crate) fn as_bytes(&self) -> &[u8] {
         &self.0
     }

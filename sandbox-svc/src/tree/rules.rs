@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::tree::carry::Carry;
 use crate::tree::{Kind, Meta, Reason, RelPath, link, name};
 
 /// Names of the directories that an import stages in begin so, at the root of a workspace.
@@ -16,40 +17,60 @@ pub(crate) struct Rules<'a> {
     pub(crate) own: &'a [(u64, u64)],
     /// What was withheld or refused when the copy was taken.
     pub(crate) before: &'a BTreeMap<RelPath, Reason>,
+    /// What is carried although it is like a credential.
+    pub(crate) carry: &'a Carry,
 }
 
 impl Rules<'_> {
-    /// Why the entry stays out, judged before it is opened.
-    pub(crate) fn excludes(&self, path: &RelPath, meta: &Meta) -> Option<Reason> {
-        let (parent, entry) = path.split()?;
-        let parent = parent.components().next_back().map(<[u8]>::to_vec);
+    /// Judges an entry before it is opened: why it stays out, or else what it is carried in spite of.
+    pub(crate) fn judge(&self, path: &RelPath, meta: &Meta) -> Result<Option<Reason>, Reason> {
+        let Some((parent, entry)) = path.split() else { return Ok(None) };
         let is_directory = meta.kind == Kind::Directory;
         if name::is_git(entry) {
-            return Some(Reason::GitMetadata);
+            return Err(Reason::GitMetadata);
         }
         if self.own.contains(&meta.identity()) || is_staging(path) {
-            return Some(Reason::ServiceState);
+            return Err(Reason::ServiceState);
         }
-        if name::is_secret(parent.as_deref(), entry, is_directory) {
-            return Some(Reason::SecretName);
+        let in_spite_of = self.secret(&parent, entry, is_directory);
+        if in_spite_of.is_some() && !self.carry.takes(path, is_directory) {
+            return Err(Reason::SecretName);
         }
         if !is_directory && (self.read_denied)(path) {
-            return Some(Reason::ReadDenied);
+            return Err(Reason::ReadDenied);
         }
         if self.before.contains_key(path) {
-            return Some(Reason::WithheldBefore);
+            return Err(Reason::WithheldBefore);
         }
         match meta.kind {
-            Kind::Directory | Kind::Link => None,
-            Kind::File if meta.links > 1 => Some(Reason::Linked),
-            Kind::File => None,
-            Kind::Special => Some(Reason::Special),
+            Kind::Directory | Kind::Link => Ok(in_spite_of),
+            Kind::File if meta.links > 1 => Err(Reason::Linked),
+            Kind::File => Ok(in_spite_of),
+            Kind::Special => Err(Reason::Special),
         }
+    }
+
+    fn secret(&self, parent: &RelPath, entry: &[u8], is_directory: bool) -> Option<Reason> {
+        let directory = parent.components().next_back();
+        let is_secret = name::is_secret(directory, entry, is_directory)
+            // Nothing below a directory of credentials is carried with what a pattern names in it.
+            || !self.carry.is_empty() && is_in_secret_directory(parent);
+        is_secret.then_some(Reason::SecretName)
+    }
+
+    /// Whether a file is carried whatever its bytes hold.
+    pub(crate) fn carries_secret(&self, path: &RelPath) -> bool {
+        self.carry.takes(path, false)
     }
 
     pub(crate) fn excludes_link(path: &RelPath, target: &[u8]) -> Option<Reason> {
         (!link::stays_inside(path, target)).then_some(Reason::LinkOutside)
     }
+}
+
+fn is_in_secret_directory(path: &RelPath) -> bool {
+    let mut above: Option<&[u8]> = None;
+    path.components().any(|name| name::is_secret(above.replace(name), name, true))
 }
 
 fn is_staging(path: &RelPath) -> bool {

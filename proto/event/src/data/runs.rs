@@ -142,6 +142,24 @@ pub enum BudgetMetric {
     Steps,
 }
 
+/// A run's private copy holds files that are like credentials, because the host's configuration says so. `total` counts
+/// them; `files` names the first.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct EnvironmentCarried {
+    pub run_id: RunId,
+    pub workspace: String,
+    pub total: u64,
+    pub files: Vec<CarriedFile>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct CarriedFile {
+    pub path: String,
+    pub reason: String,
+}
+
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct RunRecorded {

@@ -224,6 +224,10 @@ fn group(
     }
 }
 
+pub(super) fn tokens(text: &str) -> Vec<(Range<usize>, &'static str)> {
+    shapes(text).into_iter().map(|Span { at, rule }| (at, rule)).collect()
+}
+
 fn shapes(text: &str) -> Vec<Span> {
     let Some(regex) = SHAPE.as_ref() else {
         return vec![Span { at: 0..text.len(), rule: "shape" }];

@@ -221,6 +221,13 @@ fn catalogue() -> Vec<Data> {
             bytes_down: Some(9),
         }
         .into(),
+        EnvironmentCarried {
+            run_id,
+            workspace: text(),
+            total: 2,
+            files: vec![CarriedFile { path: text(), reason: text() }],
+        }
+        .into(),
         RunRecorded { run_id, task_id: text(), status: ReportStatus::Blocked, report_path: text() }
             .into(),
         Failure {
