@@ -163,11 +163,12 @@ impl Environment {
     }
 
     /// The same environment with a copy that was taken anew; whoever holds this one holds that one too.
-    pub(crate) fn retaken(&self, taken: Taken) -> Self {
+    pub(crate) fn retaken(&self, taken: Taken, fresh: Option<Fresh>) -> Self {
         let (workspace, host, place) =
             (self.workspace.clone(), self.host.clone(), self.place.clone());
         let (user, source) = (self.user, self.source.clone());
-        let new = Self::new(self.run, self.session, workspace, host, place, user, source, taken);
+        let new =
+            Self::new(self.run, self.session, workspace, host, place, user, source, taken, fresh);
         Self { admission: self.admission.clone(), busy: self.busy.clone(), ..new }
     }
 

@@ -5,12 +5,13 @@ use std::sync::Arc;
 
 use tracing::{info, warn};
 
-use crate::environment::Environment;
+use crate::binding::Bindings;
+use crate::environment::{Copied, Environment};
 use crate::error::Error;
 use crate::sandbox::Sandbox;
 use crate::session::Session;
 use crate::staging::Size;
-use crate::store::{EnvironmentState, Taken};
+use crate::store::EnvironmentState;
 use crate::tree::Dir;
 
 /// What became of the copy.
@@ -33,7 +34,7 @@ impl Sandbox {
             (environment.place.clone(), environment.host.clone(), environment.user);
         let source = environment.source.clone();
         let size = Size { bytes: source.bounds.total_bytes, inodes: source.bounds.entries };
-        let take = move || -> Result<Taken, Error> {
+        let take = move || -> Result<Copied, Error> {
             let failed = |what| Error::file(what, place.copy());
             place.remove().map_err(failed("the old copy is still at"))?;
             let root =
@@ -42,9 +43,12 @@ impl Sandbox {
             Ok(source.take(&rulebook, &root, &place, user.uid)?)
         };
         match tokio::task::spawn_blocking(take).await? {
-            Ok(taken) => {
-                self.store.retake_environment(run, &taken).await?;
-                self.replace_environment(Arc::new(environment.retaken(taken)));
+            Ok(Copied { taken, fresh, carried }) => {
+                self.record_carried(session, run, &carried).await?;
+                let bindings = Bindings::of(self, session, &environment.place).await?;
+                let bindings = bindings.map_err(|binding| Error::EnvironmentLost(Some(binding)))?;
+                self.store.retake_environment(run, &taken, &bindings).await?;
+                self.replace_environment(Arc::new(environment.retaken(taken, fresh)));
                 info!(%run, "the private copy was taken anew");
                 Ok(Retaken::Done)
             }

@@ -314,7 +314,7 @@ impl Sandbox {
     }
 
     /// What the host's configuration carries in spite of what it is like is told before anybody can read it.
-    async fn record_carried(
+    pub(crate) async fn record_carried(
         &self,
         session: &Session,
         run: RunId,

@@ -158,9 +158,14 @@ pub(super) fn judge(entry: &Entry<'_>, guard: &Guard<'_>) -> Result<(), Why> {
 }
 
 fn excluded(path: &RelPath, seen: &Closer, guard: &Guard<'_>) -> Result<(), Why> {
-    let rules =
-        Rules { read_denied: guard.read_denied, own: guard.own, before: &Default::default() };
-    rules.excludes(path, &seen.meta).map_or(Ok(()), |reason| Err(why(reason)))
+    // Nothing that is like a credential is carried in spite of it where a command writes.
+    let rules = Rules {
+        read_denied: guard.read_denied,
+        own: guard.own,
+        before: &Default::default(),
+        carry: &Default::default(),
+    };
+    rules.judge(path, &seen.meta).map(|_| ()).map_err(why)
 }
 
 fn no_private_key(parent: &Dir, path: &RelPath, seen: &Closer) -> Result<(), Why> {

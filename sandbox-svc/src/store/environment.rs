@@ -128,8 +128,7 @@ impl Store {
         taken: &Taken,
         bindings: &Bindings,
     ) -> Result<()> {
-        let bindings = serde_json::to_string(bindings)
-            .map_err(|_| StoreError::Malformed("list of bindings"))?;
+        let bindings = bindings_to_text(bindings)?;
         let mut tx = self.begin().await?;
         sqlx::query(
             "UPDATE environment SET state = 'open', first_digest = ?2, base = ?3, left_out = ?4, \
@@ -146,16 +145,23 @@ impl Store {
     }
 
     /// The copy of an open environment was taken anew.
-    pub(crate) async fn retake_environment(&self, run: RunId, taken: &Taken) -> Result<()> {
+    pub(crate) async fn retake_environment(
+        &self,
+        run: RunId,
+        taken: &Taken,
+        bindings: &Bindings,
+    ) -> Result<()> {
+        let bindings = bindings_to_text(bindings)?;
         let mut tx = self.begin().await?;
         sqlx::query(
-            "UPDATE environment SET first_digest = ?2, base = ?3, left_out = ?4 \
+            "UPDATE environment SET first_digest = ?2, base = ?3, left_out = ?4, bindings = ?5 \
              WHERE run = ?1 AND state = 'open'",
         )
         .bind(run.to_string())
         .bind(taken.first_digest.as_bytes().as_slice())
         .bind(taken.base.to_bytes())
         .bind(left_out_to_text(&taken.before))
+        .bind(bindings)
         .execute(&mut *tx)
         .await?;
         Ok(tx.commit().await?)
@@ -271,6 +277,10 @@ fn environment(row: &SqliteRow) -> Result<EnvironmentRow> {
         },
         taken,
     })
+}
+
+fn bindings_to_text(bindings: &Bindings) -> Result<String> {
+    serde_json::to_string(bindings).map_err(|_| StoreError::Malformed("list of bindings"))
 }
 
 /// A line each: reason, blank, path in hex.
