@@ -16,11 +16,8 @@ use tracing::{info, warn};
 use transport::{CancellationToken, Chain, StateDir, TaskTracker};
 use uuid::Uuid;
 
-<<<<<<< HEAD
-use crate::children::Children;
-=======
 use crate::binding::Bindings;
->>>>>>> eb6dc9b (sandbox-svc: read trees on several threads, keep bases in packs, and do not read what nobody opened)
+use crate::children::Children;
 use crate::config::StagingKind;
 use crate::engine::{Docker, User};
 use crate::environment::{Copied, Environment, Source};
@@ -67,12 +64,9 @@ pub(crate) struct Sandbox {
     pub(crate) boot: String,
     /// The service's own directories, which no copy holds.
     pub(crate) own: Arc<[(u64, u64)]>,
-<<<<<<< HEAD
     pub(crate) children: Children,
-=======
     /// What workspaces' copies hold although it is like a credential.
     pub(crate) carry: HashMap<String, Arc<Carry>>,
->>>>>>> eb6dc9b (sandbox-svc: read trees on several threads, keep bases in packs, and do not read what nobody opened)
     /// Held as long as anything here runs: the state directory is ours.
     _lock: StateDir,
     environments: Mutex<HashMap<RunId, Arc<Environment>>>,
@@ -153,11 +147,8 @@ impl Sandbox {
             instance,
             boot,
             own,
-<<<<<<< HEAD
             children: Children::default(),
-=======
             carry,
->>>>>>> eb6dc9b (sandbox-svc: read trees on several threads, keep bases in packs, and do not read what nobody opened)
             _lock: lock,
             environments: Mutex::default(),
             doors: Mutex::default(),
@@ -437,53 +428,6 @@ impl Sandbox {
         Ok(())
     }
 
-<<<<<<< HEAD
-    /// Environments of an earlier process: open ones go on, half-made ones go, the rest is lost.
-    pub(crate) async fn recover_environments(&self) -> Result<(), Error> {
-        for row in self.store.live_environments().await? {
-            let run = row.run;
-            match (row.state, self.find_again(row).await?) {
-                (EnvironmentState::Open, Some(open)) => {
-                    self.environments().insert(run, open);
-                }
-                (EnvironmentState::Open, None) => {
-                    warn!(%run, "the private copy of a run is gone");
-                    self.store.set_environment_state(run, EnvironmentState::Lost).await?;
-                }
-                (EnvironmentState::Opening, _) => self.take_back(run).await,
-                // An uncertain end is the reconciler's.
-                (EnvironmentState::Closing, _) => match self.remove_closing(run).await {
-                    Ok(()) | Err(Error::CleanupUncertain) => (),
-                    Err(error) => return Err(error),
-                },
-                (EnvironmentState::Closed | EnvironmentState::Lost, _) => (),
-            }
-        }
-        self.recover_children().await
-    }
-
-    async fn find_again(&self, row: EnvironmentRow) -> Result<Option<Arc<Environment>>, Error> {
-        let EnvironmentRow { run, session, slot, state, staging, boot, taken } = row;
-        let (EnvironmentState::Open, Some(taken)) = (state, taken) else { return Ok(None) };
-        let place = self.staging.place(run, staging);
-        let there = place
-            .is_there()
-            .map_err(Error::file("the copy's place cannot be looked at", place.copy()))?;
-        if boot != self.boot || !there {
-            return Ok(None);
-        }
-        let session = self.sessions.known(session).await?;
-        let host = self.sessions.workspace(&session)?.clone();
-        let source = self.source(&session);
-        let user = user_of(&session, &host, staging, slot)?;
-        let workspace = session.grant.workspace.clone();
-        Ok(Some(Arc::new(Environment::new(
-            run, session.id, workspace, host, place, user, source, taken,
-        ))))
-    }
-
-=======
->>>>>>> eb6dc9b (sandbox-svc: read trees on several threads, keep bases in packs, and do not read what nobody opened)
     /// Records a refusal; what cannot be recorded is not answered either.
     pub(crate) async fn refuse(
         &self,

@@ -5,11 +5,8 @@ mod approvals;
 mod audit;
 mod bindings;
 mod boundary;
-<<<<<<< HEAD
-mod children;
-=======
 mod canary;
->>>>>>> eb6dc9b (sandbox-svc: read trees on several threads, keep bases in packs, and do not read what nobody opened)
+mod children;
 mod commands;
 mod dependencies;
 mod engine;

@@ -34,7 +34,7 @@ impl Sandbox {
                 EnvironmentState::Closed | EnvironmentState::Lost => (),
             }
         }
-        Ok(())
+        self.recover_children().await
     }
 
     /// Takes up a copy that is what it was bound to; or says what is not.

@@ -8,12 +8,8 @@ use sqlx::sqlite::SqliteRow;
 use sqlx::{Row as _, Sqlite, Transaction};
 
 use super::receipt::forget_revoked;
-<<<<<<< HEAD
 use super::{Result, Store, StoreError, child, digest, id};
-=======
-use super::{Result, Store, StoreError, digest, id};
 use crate::binding::{Binding, Bindings};
->>>>>>> eb6dc9b (sandbox-svc: read trees on several threads, keep bases in packs, and do not read what nobody opened)
 use crate::config::StagingKind;
 use crate::patch::Before;
 use crate::tree::{Inventory, Reason, RelPath};
