@@ -101,7 +101,7 @@ impl Sandbox {
             Some(child) if !child.open => Err(Error::EnvironmentUnknown),
             Some(_) => match self.environment(session, run) {
                 Some(open) => Ok(Some(open)),
-                None => Err(Error::EnvironmentLost),
+                None => Err(Error::EnvironmentLost(None)),
             },
         }
     }
