@@ -19,7 +19,8 @@ const NOT_INHERITED: [&str; 7] = [
 ];
 
 fn main() -> Result<(), Box<dyn Error>> {
-    for path in ["build.rs", "init/Cargo.toml", "init/src", "../Cargo.lock"] {
+    // The migrations are part of the binary, too.
+    for path in ["build.rs", "migrations", "init/Cargo.toml", "init/src", "../Cargo.lock"] {
         println!("cargo:rerun-if-changed={path}");
     }
     let set = |name: &str| env::var_os(name).ok_or_else(|| format!("cargo did not set {name}"));

@@ -102,7 +102,7 @@ pub(crate) fn command_report(
 /// Of the container that was started, as the ledger knows it.
 fn container_name(started: &[u8]) -> Result<String, Error> {
     let malformed = || Error::Store(StoreError::Malformed("start of a container"));
-    let data: serde_json::Value = serde_json::from_slice(started).map_err(|_| malformed())?;
+    let data: Value = serde_json::from_slice(started).map_err(|_| malformed())?;
     data["containerName"].as_str().map(str::to_owned).ok_or_else(malformed)
 }
 
