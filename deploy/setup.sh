@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Brings a Debian machine with the Rust toolchain to where the demo and the tests run: a C compiler, a Docker
-# Engine and the parts of the sandbox image. It installs only what is missing and changes nothing else.
+# Engine, Podman beside it, and the parts of the sandbox image. It installs only what is missing and changes nothing else.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -14,6 +14,7 @@ command -v ss > /dev/null || packages+=(iproute2)
 [ -x /bin/busybox ] && /bin/busybox --list 2> /dev/null | grep -qx nc && ! ldd /bin/busybox > /dev/null 2>&1 \
   || packages+=(busybox-static)
 command -v docker > /dev/null || packages+=(docker.io)
+command -v podman > /dev/null || packages+=(podman)
 if [ ${#packages[@]} -gt 0 ]; then
   [ "$(id -u)" = 0 ] || fail "missing: ${packages[*]}; run as root once, or: apt-get install ${packages[*]}"
   say "installing ${packages[*]}"

@@ -14,7 +14,7 @@ use transport::{CancellationToken, Chain, Context, Service, StateDir};
 
 use crate::api::{Api, CALLERS, SERVICE};
 use crate::config::{Config, StagingKind};
-use crate::engine::{self, Docker};
+use crate::engine::{self, Dialect, Docker, EngineError, Setup};
 use crate::error::Error;
 use crate::ledger::Ledger;
 use crate::limits::Ceilings;
@@ -49,7 +49,12 @@ pub async fn bind(config: Config, context: Context) -> Result<Bound, Error> {
     let images = Images::open(&state_dir, context.tracker.clone(), context.shutdown.clone())
         .map_err(Error::file("the images' names cannot be kept below", &state_dir))?;
     let store = Store::open(&state_dir).await?;
-    let engine = connect(&config).await?;
+    let engine = connect(&config, &state_dir).await?;
+    // What waits there would need a /tmp of its own beside the run's.
+    let warm = match engine.as_ref().map(Docker::dialect) {
+        Some(Dialect::Podman) => 0,
+        Some(Dialect::Docker) | None => config.warm_containers,
+    };
     let staging = open_staging(config.staging, &state_dir)?;
     let retention = Retention { age: config.keep_undo, bytes: config.max_undo_bytes };
     let undo = UndoRecords::open(&state_dir, retention)
@@ -72,7 +77,7 @@ pub async fn bind(config: Config, context: Context) -> Result<Bound, Error> {
             engine.clone(),
             policies,
         ),
-        pool: Pool::new(config.warm_containers),
+        pool: Pool::new(warm),
         instance: store.instance().await?,
         store,
         engine,
@@ -138,10 +143,20 @@ fn own_directories(directories: &[&Path]) -> Result<Arc<[(u64, u64)]>, Error> {
     directories.iter().map(identity).collect()
 }
 
-async fn connect(config: &Config) -> Result<Option<Docker>, Error> {
+async fn connect(config: &Config, state_dir: &Path) -> Result<Option<Docker>, Error> {
     let Some(socket) = &config.engine_socket else { return Ok(None) };
-    match Docker::connect(socket).await {
-        Ok(engine) => Ok(Some(engine)),
+    let setup = Setup { profiles: state_dir.to_owned(), runtime: config.runtime.clone() };
+    let connected = async {
+        let engine = Docker::connect(socket, setup).await?;
+        let has_runtime = engine.has_runtime().await?;
+        Ok::<_, EngineError>((engine, has_runtime))
+    };
+    match connected.await {
+        Ok((engine, true)) => Ok(Some(engine)),
+        Ok((_, false)) => Err(Error::Start(format!(
+            "the engine has no runtime {}; name one that 'docker info' lists, or leave --runtime out",
+            config.runtime.as_deref().unwrap_or_default()
+        ))),
         Err(error) => Err(Error::Start(format!(
             "{}; start the engine, let this user use its socket, or leave --engine-socket out",
             Chain(&error)

@@ -38,6 +38,10 @@ pub struct Config {
     #[arg(long, value_name = "PATH")]
     pub engine_socket: Option<PathBuf>,
 
+    /// Runtime of every container, by the engine's name for it, such as runsc or kata; the engine's own if absent
+    #[arg(long, value_name = "NAME", value_parser = runtime, requires = "engine_socket")]
+    pub runtime: Option<String>,
+
     /// A source tree that sessions may name, repeatable
     #[arg(long, value_name = "NAME=DIR", value_delimiter = ',', required = true)]
     pub workspace: Vec<Workspace>,
@@ -223,6 +227,18 @@ pub struct Milli(pub u64);
 #[error("{0}")]
 pub struct NotAnAmount(&'static str);
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("not the name of a runtime; write 1 to 64 of a-z A-Z 0-9 . _ -")]
+pub struct NotARuntime;
+
+fn runtime(text: &str) -> Result<String, NotARuntime> {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
+    match (1..=64).contains(&text.len()) && text.bytes().all(plain) {
+        true => Ok(text.to_owned()),
+        false => Err(NotARuntime),
+    }
+}
+
 fn bytes(text: &str) -> Result<u64, NotAnAmount> {
     let refused =
         NotAnAmount("not an amount; write a whole number above 0, or one with KiB, MiB or GiB");
@@ -357,7 +373,7 @@ impl Config {
 
 #[cfg(test)]
 mod tests {
-    use super::{CarryRule, Milli, Workspace, bytes, milli};
+    use super::{CarryRule, Milli, Workspace, bytes, milli, runtime};
 
     #[test]
     fn amounts_have_known_units_and_are_above_zero() {
@@ -370,6 +386,16 @@ mod tests {
         assert_eq!(milli("2"), Ok(Milli(2000)));
         for text in ["", "0", "0.0", ".5", "1.", "1.0001", "-1"] {
             assert!(milli(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_runtime_is_a_name_and_no_path() {
+        for text in ["runc", "runsc", "io.containerd.kata.v2"] {
+            assert_eq!(runtime(text).as_deref(), Ok(text));
+        }
+        for text in ["", "/usr/bin/runsc", "a b", "a/../b", "a\n"] {
+            assert!(runtime(text).is_err(), "{text}");
         }
     }
 

@@ -3,6 +3,7 @@
 
 mod body;
 pub(crate) mod cgroup;
+mod dialect;
 mod docker;
 pub(crate) mod init;
 
@@ -16,7 +17,8 @@ use event::MountMode;
 
 use crate::tree::Meta;
 
-pub(crate) use docker::{Docker, Frames, Input};
+pub(crate) use dialect::Dialect;
+pub(crate) use docker::{Docker, Frames, Input, Setup};
 
 /// Where a command finds the copy, and itself.
 pub(crate) const WORKSPACE: &str = "/workspace";
@@ -238,6 +240,12 @@ pub(crate) enum EngineError {
     },
     #[error("the engine answered {call} without {what}")]
     Incomplete { call: &'static str, what: &'static str },
+    #[error("the profile of containers cannot be kept at {}", .path.display())]
+    Profile {
+        path: PathBuf,
+        #[source]
+        source: std::io::Error,
+    },
     /// It would have run with less than was planned.
     #[error("the engine did not lock the container down: {0}")]
     NotLockedDown(String),

@@ -12,6 +12,7 @@ mod settle;
 mod stop;
 mod watch;
 
+use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -94,6 +95,8 @@ pub(crate) struct Run<'a> {
     pub(crate) session: &'a Session,
     /// Trees of the host, from the moment that they are held.
     pub(crate) held: OnceLock<Arc<Held>>,
+    /// The container's `/tmp` on this host, where the engine's own is not used.
+    pub(crate) tmp: OnceLock<PathBuf>,
     /// What the command changed in them, when it has ended and they were held by this process.
     pub(crate) changes: OnceLock<Changes>,
 }
@@ -216,6 +219,9 @@ impl Run<'_> {
             Ok(held) => held,
             Err(refusal) => return Ok((self.refused(refusal), Cgroups::default())),
         };
+        if let Err(cause) = self.make_tmp(environment).await? {
+            return Ok((self.not_started(cause), Cgroups::default()));
+        }
         self.sandbox.failpoint.hit("exec-held")?;
         let spec = self.spec(environment, image, self.binds(environment, held.as_deref()));
         let id = match self.create(&spec).await? {

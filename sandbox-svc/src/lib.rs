@@ -50,7 +50,8 @@ pub use api::CALLERS;
 pub use bind::{Bound, bind};
 pub use binding::Binding;
 pub use config::{
-    CarryRule, Config, Milli, NotACarryRule, NotAWorkspace, NotAnAmount, StagingKind, Workspace,
+    CarryRule, Config, Milli, NotACarryRule, NotARuntime, NotAWorkspace, NotAnAmount, StagingKind,
+    Workspace,
 };
 pub use error::Error;
 pub use mounts::dependency::{Dependency, NotADependency};

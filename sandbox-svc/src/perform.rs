@@ -211,6 +211,7 @@ impl Sandbox {
             live,
             session,
             held: OnceLock::new(),
+            tmp: OnceLock::new(),
             changes: OnceLock::new(),
         };
         let ended = run.carry_out().await?;

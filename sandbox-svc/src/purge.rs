@@ -9,7 +9,7 @@ use transport::{Chain, StateDir};
 use uuid::Uuid;
 
 use crate::config::StagingKind;
-use crate::engine::{Docker, Handle};
+use crate::engine::{Docker, Handle, Setup};
 use crate::error::Error;
 use crate::exec::{INSTANCE_LABEL, OWNER, OWNER_LABEL};
 use crate::staging::Staging;
@@ -103,7 +103,7 @@ const EXEC: &str = "process.exec";
 
 async fn end_containers(socket: &Path, instance: Uuid) -> Result<usize, Error> {
     let failed = || Error::engine("the containers cannot be ended");
-    let engine = Docker::connect(socket).await.map_err(failed())?;
+    let engine = Docker::connect(socket, Setup::default()).await.map_err(failed())?;
     let instance = instance.to_string();
     let labels = [(OWNER_LABEL, OWNER), (INSTANCE_LABEL, instance.as_str())];
     let mut ended = 0;

@@ -250,6 +250,11 @@ impl Sessions {
         };
         let unknown =
             || refused("IMAGE_UNKNOWN", "the engine has no such image, and none is pulled");
+        let runtime = engine.has_runtime().await;
+        if !runtime.map_err(Error::engine("the engine's runtimes cannot be read"))? {
+            let detail = "the engine does not have the runtime of this host's configuration";
+            return Err(refused("RUNTIME_UNKNOWN", detail));
+        }
         match engine.image(&ImageName::parse(name).ok_or_else(unknown)?).await {
             Ok(_) => Ok(()),
             Err(ImageError::Unknown) => Err(unknown()),

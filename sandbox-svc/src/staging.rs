@@ -113,6 +113,27 @@ impl Place {
         self.root.join("mounts")
     }
 
+    /// The container's `/tmp`, for an engine whose own has no limit on entries. Made anew for each command.
+    pub(crate) fn make_tmp(&self, bytes: u64, inodes: u64) -> io::Result<PathBuf> {
+        let tmp = self.root.join("tmp");
+        private_directory(&tmp)?;
+        let options = CString::new(format!("size={bytes},nr_inodes={inodes},mode=1777"))?;
+        let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
+        rustix::mount::mount("tmpfs", &tmp, "tmpfs", flags, options.as_c_str())?;
+        Ok(tmp)
+    }
+
+    pub(crate) fn remove_tmp(&self) -> io::Result<()> {
+        let tmp = self.root.join("tmp");
+        for mount in mounts_below(&tmp)?.into_iter().rev() {
+            match rustix::mount::unmount(&mount, UnmountFlags::NOFOLLOW) {
+                Ok(()) | Err(Errno::INVAL | Errno::NOENT) => (),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
     pub(crate) fn make(&self, owner: u32, size: Size) -> io::Result<()> {
         private_directory(&self.root)?;
         private_directory(&self.blobs())?;

@@ -15,6 +15,7 @@ mod limits;
 mod lockdown;
 mod mounts;
 mod patches;
+mod podman;
 mod reads;
 mod refusals;
 mod restart;

@@ -133,10 +133,14 @@ impl Evaluator<'_> {
         }
         let along = target == Target::Directory { along: true };
         let modified = match target {
-            Target::Tree => format!("{}/{UNNAMED}", path.as_str()),
-            Target::File | Target::Directory { .. } => path.as_str().to_owned(),
+            Target::Tree => {
+                let below = format!("{}/{UNNAMED}", path.as_str());
+                vec![format!("{below}/{UNNAMED}"), below]
+            }
+            Target::File | Target::Directory { .. } => vec![path.as_str().to_owned()],
         };
-        if self.manifest.is_some_and(|manifest| !along && !manifest.may_modify(&modified)) {
+        let may = |manifest: &Manifest| modified.iter().all(|path| manifest.may_modify(path));
+        if self.manifest.is_some_and(|manifest| !along && !may(manifest)) {
             // No entry of allowed_paths can hold one either, so the entry would be looked for in vain.
             let reason = if path.as_str().chars().any(char::is_control) {
                 "the path holds a control character, and allowed_paths covers none that does"

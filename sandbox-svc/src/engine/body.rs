@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use event::MountMode;
 
-use crate::engine::{Bind, EngineError, Spec, WORKSPACE};
+use crate::engine::{Bind, Dialect, EngineError, Spec, WORKSPACE};
 
 /// Instead of the engine's own profile, which has more.
 const SECCOMP: &str = include_str!("../../../deploy/seccomp/sandbox.json");
@@ -136,17 +136,14 @@ fn number(amount: u64) -> Result<i64, EngineError> {
 
 /// Names the first field that the engine did not take over as it was sent.
 pub(crate) fn compare(
+    dialect: Dialect,
     sent: &ContainerCreateBody,
     made: &ContainerInspectResponse,
 ) -> Result<(), EngineError> {
     let differs = |field: &str| Err(EngineError::NotLockedDown(field.to_owned()));
-    let unreadable =
-        |_| EngineError::Incomplete { call: "inspect", what: "a readable configuration" };
-    let sent = serde_json::to_value(sent).map_err(unreadable)?;
-    let config = serde_json::to_value(&made.config).map_err(unreadable)?;
-    let host = serde_json::to_value(&made.host_config).map_err(unreadable)?;
-
-    if made.image.as_deref() != sent["Image"].as_str() {
+    let (sent, made) = dialect.translate(sent, made)?;
+    let (config, host) = (&made["Config"], &made["HostConfig"]);
+    if made["Image"] != sent["Image"] {
         return differs("Image");
     }
     for (field, value) in members(&sent) {
@@ -213,7 +210,7 @@ mod tests {
     use super::{NEVER, compare, create_body, words};
     use event::MountMode;
 
-    use crate::engine::{Bind, ContainerName, EngineError, Limits, Spec, User};
+    use crate::engine::{Bind, ContainerName, Dialect, EngineError, Limits, Spec, User};
 
     fn spec() -> Spec {
         Spec {
@@ -255,7 +252,7 @@ mod tests {
 
     fn compared(made: &Value) -> Option<String> {
         let made = serde_json::from_value(made.clone()).unwrap();
-        match compare(&create_body(&spec()).unwrap(), &made) {
+        match compare(Dialect::Docker, &create_body(&spec()).unwrap(), &made) {
             Ok(()) => None,
             Err(EngineError::NotLockedDown(field)) => Some(field),
             Err(other) => panic!("{other}"),

@@ -17,8 +17,8 @@ use futures::{Stream, StreamExt as _, TryStreamExt as _};
 use tokio::io::AsyncWrite;
 
 use crate::engine::{
-    self, ContainerId, Created, EngineError, Frame, Handle, Image, ImageError, Inspected, Listed,
-    Spec, Status, body,
+    self, ContainerId, ContainerName, Created, Dialect, EngineError, Frame, Handle, Image,
+    ImageError, Inspected, Listed, Spec, Status, body,
 };
 use crate::image::ImageName;
 
@@ -32,6 +32,17 @@ const USUAL_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbi
 pub(crate) struct Docker {
     client: bollard::Docker,
     socket: PathBuf,
+    dialect: Dialect,
+    setup: Setup,
+}
+
+/// What the configuration says about containers.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Setup {
+    /// Where the engine can read a profile.
+    pub(crate) profiles: PathBuf,
+    /// Another runtime than the engine's usual one.
+    pub(crate) runtime: Option<String>,
 }
 
 /// What the first process reads.
@@ -45,7 +56,7 @@ pub(crate) type Pieces = Pin<Box<dyn Stream<Item = Result<bytes::Bytes, EngineEr
 
 impl Docker {
     /// Connects to `socket` and settles the version of the API.
-    pub(crate) async fn connect(socket: &Path) -> Result<Self, EngineError> {
+    pub(crate) async fn connect(socket: &Path, setup: Setup) -> Result<Self, EngineError> {
         let unreachable = |source| EngineError::Unreachable { socket: socket.to_owned(), source };
         let path = socket.to_string_lossy();
         let client = bollard::Docker::connect_with_unix(
@@ -56,7 +67,22 @@ impl Docker {
         .map_err(unreachable)?;
         let client =
             limited("version", QUICK, client.negotiate_version()).await?.map_err(unreachable)?;
-        Ok(Self { client, socket: socket.to_owned() })
+        let version = limited("version", QUICK, client.version()).await?.map_err(unreachable)?;
+        let components = version.components.unwrap_or_default();
+        let dialect = Dialect::of(components.iter().map(|component| component.name.as_str()));
+        Ok(Self { client, socket: socket.to_owned(), dialect, setup })
+    }
+
+    pub(crate) fn dialect(&self) -> Dialect {
+        self.dialect
+    }
+
+    /// Whether it has the runtime of the configuration, if that names one.
+    pub(crate) async fn has_runtime(&self) -> Result<bool, EngineError> {
+        let Some(runtime) = &self.setup.runtime else { return Ok(true) };
+        let info = limited("info", QUICK, self.client.info()).await?;
+        let info = info.map_err(|source| failed("info", source))?;
+        Ok(info.runtimes.is_some_and(|runtimes| runtimes.contains_key(runtime)))
     }
 
     /// Whether it answers.
@@ -123,7 +149,10 @@ impl Docker {
 
     /// Creates, then reads back: what is not locked down as planned is removed again and is an error.
     pub(crate) async fn create(&self, spec: &Spec) -> Result<Created, EngineError> {
-        let sent = body::create_body(spec)?;
+        let mut sent = self.dialect.adapt(body::create_body(spec)?, &self.setup.profiles)?;
+        if let (Some(host), Some(runtime)) = (&mut sent.host_config, &self.setup.runtime) {
+            host.runtime = Some(runtime.clone());
+        }
         let options = CreateContainerOptions {
             name: Some(spec.name.as_str().to_owned()),
             platform: String::new(),
@@ -133,6 +162,11 @@ impl Docker {
                 .await?;
         let answer = match answer {
             Err(Error::DockerResponseServerError { status_code: 409, .. }) => {
+                return Ok(Created::NameTaken);
+            }
+            Err(Error::DockerResponseServerError { status_code: 500, .. })
+                if self.is_taken(&spec.name).await? =>
+            {
                 return Ok(Created::NameTaken);
             }
             answer => answer.map_err(|source| failed("create", source))?,
@@ -152,13 +186,19 @@ impl Docker {
         }
     }
 
+    /// Podman has one status for every failure.
+    async fn is_taken(&self, name: &ContainerName) -> Result<bool, EngineError> {
+        let asked = self.dialect == Dialect::Podman;
+        Ok(asked && self.inspect_raw(Handle::Name(name)).await?.is_some())
+    }
+
     async fn read_back(
         &self,
         id: &ContainerId,
         sent: &bollard::models::ContainerCreateBody,
     ) -> Result<(), EngineError> {
         match self.inspect_raw(Handle::Id(id)).await? {
-            Some(made) => body::compare(sent, &made),
+            Some(made) => body::compare(self.dialect, sent, &made),
             None => Err(EngineError::NotLockedDown("the container is gone".to_owned())),
         }
     }
@@ -265,6 +305,13 @@ impl Docker {
         match limited("kill", QUICK, self.client.kill_container(id.as_str(), Some(options))).await?
         {
             Ok(()) | Err(Error::DockerResponseServerError { status_code: 404 | 409, .. }) => Ok(()),
+            Err(source) if self.dialect == Dialect::Podman => {
+                // One status for every failure: whether it runs, it says itself.
+                match self.inspect(Handle::Id(id)).await? {
+                    Some(Inspected { status: Status::Running, .. }) => Err(failed("kill", source)),
+                    Some(_) | None => Ok(()),
+                }
+            }
             Err(source) => Err(failed("kill", source)),
         }
     }

@@ -7,13 +7,16 @@ use event::MountMode;
 
 use tracing::warn;
 
-use crate::engine::{Bind, WORKSPACE};
+use crate::engine::{Bind, Dialect, WORKSPACE};
 use crate::environment::Environment;
 use crate::error::Error;
 use crate::exec::{Run, Unsettled};
 use crate::lifecycle::{Ended, Way};
 use crate::mounts::{self, Held};
 use crate::refusal::{Reason, Refusal};
+
+/// As in an engine's own.
+const TMP_INODES: u64 = 4096;
 
 type Checked<T> = Result<Result<T, Refusal>, Unsettled>;
 
@@ -57,7 +60,35 @@ impl Run<'_> {
             target: WORKSPACE.to_owned(),
             mode: self.mode_of_the_copy(),
         };
-        [copy].into_iter().chain(held.into_iter().flat_map(Held::binds)).collect()
+        let tmp = self.tmp.get().map(|source| Bind {
+            source: source.clone(),
+            target: "/tmp".to_owned(),
+            mode: MountMode::Rw,
+        });
+        let held = held.into_iter().flat_map(Held::binds);
+        [copy].into_iter().chain(tmp).chain(held).collect()
+    }
+
+    /// Podman's own `/tmp` takes no limit on entries, so it gets one of the run's; a cause where that cannot be.
+    pub(super) async fn make_tmp(
+        &self,
+        environment: &Environment,
+    ) -> Result<Result<(), String>, Unsettled> {
+        if self.engine.dialect() == Dialect::Docker {
+            return Ok(Ok(()));
+        }
+        let (place, bytes) = (environment.place.clone(), self.limits.tmp_bytes);
+        let make = move || {
+            place.remove_tmp()?;
+            place.make_tmp(bytes, TMP_INODES)
+        };
+        match tokio::task::spawn_blocking(make).await.map_err(Error::Task)? {
+            Ok(tmp) => {
+                self.tmp.get_or_init(|| tmp);
+                Ok(Ok(()))
+            }
+            Err(error) => Ok(Err(format!("no /tmp with limits can be mounted for it: {error}"))),
+        }
     }
 
     /// Where parts of the real workspace lie on it, nothing is written to the copy that nobody would import.
@@ -91,9 +122,10 @@ impl Run<'_> {
 
     /// The container is gone, and with it the last that used them: what it changed is looked at, then they go.
     pub(super) async fn let_go(&self) -> Result<(), Unsettled> {
-        let Some(environment) = self.environment.filter(|_| !self.plan.mounts.is_empty()) else {
+        let Some(environment) = self.environment else { return Ok(()) };
+        if self.plan.mounts.is_empty() && self.engine.dialect() == Dialect::Docker {
             return Ok(());
-        };
+        }
         if let (Some(held), None) = (self.held.get().cloned(), self.changes.get()) {
             let looked = tokio::task::spawn_blocking(move || held.changes());
             match looked.await.map_err(Error::Task)? {
@@ -105,8 +137,11 @@ impl Run<'_> {
                 }
             }
         }
-        let place = environment.place.mounts();
-        let released = tokio::task::spawn_blocking(move || mounts::release(&place));
+        let place = environment.place.clone();
+        let released = tokio::task::spawn_blocking(move || {
+            place.remove_tmp()?;
+            mounts::release(&place.mounts())
+        });
         match released.await.map_err(Error::Task)? {
             Ok(()) => Ok(()),
             Err(_) => Err(Unsettled::Cleanup("a tree of the host is still held")),

@@ -12,7 +12,9 @@ use tracing::warn;
 use transport::Chain;
 
 use crate::engine::cgroup::Cgroups;
-use crate::engine::{ContainerId, EngineError, Frame, Frames, Handle, Inspected, Status, Stream};
+use crate::engine::{
+    ContainerId, Dialect, EngineError, Frame, Frames, Handle, Inspected, Status, Stream,
+};
 use crate::exec::stop::{Clock, Signal, Stopping};
 use crate::exec::{Run, Unsettled};
 use crate::lifecycle::{Ended, StopReason, Text, Way};
@@ -206,13 +208,17 @@ impl Run<'_> {
             }
         }
         let code = last.map_or(-1, |last| last.exit_code);
+        let stored = self.sandbox.store.execution(self.call()).await?;
+        let reason = stored.and_then(|row| row.reason).as_deref().and_then(StopReason::parse);
         let way = match told {
             Some(trailer) => Way::Told(trailer.into()),
             None if code == i32::from(status::NOTHING_RAN) => return Ok(Watched::NothingRan),
+            // It may say 0 of whatever has just ended, and a failure must not be told as success.
+            None if reason.is_none() && self.engine.dialect() == Dialect::Podman => {
+                Way::Gone { may_have_run: true }
+            }
             None => Way::Ran { code },
         };
-        let stored = self.sandbox.store.execution(self.call()).await?;
-        let reason = stored.and_then(|row| row.reason).as_deref().and_then(StopReason::parse);
         let text = |stream| {
             self.live.with_spool(|spool| Text {
                 text: spool.text(stream),

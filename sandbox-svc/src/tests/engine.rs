@@ -10,6 +10,8 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::watch;
 
 use super::world::{ENGINE, World, open_manifest};
+use crate::config::Config;
+use crate::engine::{Docker, Setup};
 
 /// Forwards every connection, but for requests that begin like the refused one.
 struct Proxy {
@@ -101,7 +103,33 @@ async fn an_engine_that_will_not_make_or_start_a_container_fails_the_call_only()
 #[tokio::test(flavor = "multi_thread")]
 async fn without_its_engine_the_service_does_not_start_and_says_what_to_do() {
     let missing = Path::new("/nonexistent/engine.sock");
-    let error = crate::engine::Docker::connect(missing).await.unwrap_err();
+    let error = Docker::connect(missing, Setup::default()).await.unwrap_err();
     let text = transport::Chain(&error).to_string();
     assert!(text.starts_with("the engine cannot be reached at /nonexistent/engine.sock"), "{text}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_runtime_of_the_configuration_is_passed_through_and_an_unknown_one_is_refused() {
+    let mut world = World::new(&[]).await;
+    world.kill();
+    let runtime = Some("io.containerd.runc.v2".to_owned());
+    world.start_as(|config| config.runtime = runtime).await;
+    let run = world.run(&open_manifest()).await;
+    let call = run.plan_exec(&["sh", "-c", "until [ -e go ]; do sleep 0.05; done"]).await;
+    let mut stream = run.stream(run.order(&call, None)).await.unwrap();
+    stream.message().await.unwrap();
+    let containers = world.containers();
+    let said = std::process::Command::new("docker")
+        .args(["inspect", "--format", "{{.HostConfig.Runtime}}", &containers[0]])
+        .output()
+        .unwrap();
+    std::fs::write(run.copy().join("go"), "").unwrap();
+    assert_eq!(super::run::read(stream).await.unwrap().end(), "exited 0");
+    assert_eq!(String::from_utf8(said.stdout).unwrap().trim(), "io.containerd.runc.v2");
+
+    world.kill();
+    let config = Config { runtime: Some("no-such-runtime".to_owned()), ..world.config() };
+    let context = world.pki.context(transport::Service::SandboxSvc).unwrap();
+    let refused = crate::bind(config, context).await.unwrap_err().to_string();
+    assert!(refused.starts_with("the engine has no runtime no-such-runtime"), "{refused}");
 }

@@ -14,6 +14,7 @@ use rustix::fs::{FileType, Mode};
 use serde_json::{Value, json};
 
 use super::run::{Call, Run};
+use super::steps::{killed_at, of};
 use super::world::{World, open_manifest};
 
 /// The owner of the workspace: nobody of this host.
@@ -448,4 +449,28 @@ async fn a_rule_about_something_in_a_directory_holds_for_the_directory() {
     let subjects: Vec<Value> =
         protected.map(|part| serde_json::to_value(&part.subject).unwrap()).collect();
     assert_eq!(subjects, [json!("Makefile"), json!("src/"), json!("Makefile")]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_direct_write_happens_once_and_nothing_stays_held_whatever_dies() {
+    for place in 0.. {
+        let mut world = world(&[("src/count", "")]).await;
+        let run = world.run(&mount_manifest("src/")).await;
+        let call = run.plan_exec(&["sh", "-c", "echo x >> src/count"]).await;
+        let id = (run.session, run.run);
+        let (whole, end) = killed_at(&mut world, id, &call, place).await;
+        assert_eq!(end, "exited 0", "killed at place {place}");
+        let count = fs::read_to_string(world.workspace().join("src/count")).unwrap();
+        assert_eq!(count, "x\n", "killed at place {place}");
+        assert_eq!(world.containers(), Vec::<String>::new(), "place {place}");
+        assert_eq!(mounted_below(&world.dir.path().join("state")).len(), 1, "place {place}");
+        // The copy follows, whoever saw the end.
+        let run = of(&world, id.0, id.1);
+        let read = run.plan("read_file", json!({ "path": "src/count" })).await.result.unwrap();
+        assert_eq!(read["content"], "x\n", "place {place}");
+        if whole {
+            assert!(place >= 9, "only {place} places were tried");
+            return;
+        }
+    }
 }

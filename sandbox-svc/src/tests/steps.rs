@@ -11,7 +11,7 @@ use super::run::{Call, Run};
 use super::world::{World, open_manifest};
 
 /// The same run, driven through the present process.
-fn of(world: &World, session: SessionId, run: RunId) -> Run<'_> {
+pub(super) fn of(world: &World, session: SessionId, run: RunId) -> Run<'_> {
     let owner = proto::common::v1::Owner {
         session_id: session.to_string(),
         node: "node-a".to_owned(),
@@ -22,7 +22,7 @@ fn of(world: &World, session: SessionId, run: RunId) -> Run<'_> {
 
 /// Executes `call` in a process that dies at `place`, then in one that lives. Says whether the first came
 /// to an end by itself.
-async fn killed_at(
+pub(super) async fn killed_at(
     world: &mut World,
     run: (SessionId, RunId),
     call: &Call,

@@ -290,6 +290,12 @@ impl World {
         self.start_with(config).await;
     }
 
+    pub(super) async fn start_as(&mut self, change: impl FnOnce(&mut Config)) {
+        let mut config = self.config();
+        change(&mut config);
+        self.start_with(config).await;
+    }
+
     /// A script runs on the host whenever the service passes the place.
     pub(super) async fn start_running_at(&mut self, place: &str, script: &str) {
         let config = Config { failpoint: Some(format!("run:{place}={script}")), ..self.config() };
