@@ -151,7 +151,9 @@ impl Api {
         &self,
         request: Request<wire::GetPatchRequest>,
     ) -> Result<wire::GetPatchResponse, Refusal> {
-        let wire::GetPatchRequest { session_id, permission_id, offset } = request.get_ref();
+        let form = parse::form(request.get_ref().form())?;
+        let wire::GetPatchRequest { session_id, permission_id, offset, form: _ } =
+            request.get_ref();
         let (session, permission, offset) =
             (parse::session(session_id)?, parse::permission(permission_id)?, *offset);
         let about =
@@ -159,7 +161,7 @@ impl Api {
         let caller = self.admit(&request, about)?;
         let session = self.session(&caller, session).await?;
         let patch::Page { digest, text, more } =
-            patch::page(&self.0, &session, permission, offset).await?;
+            patch::page(&self.0, &session, permission, form, offset).await?;
         let end = offset.saturating_add(u64::try_from(text.len()).unwrap_or(u64::MAX));
         Ok(wire::GetPatchResponse {
             patch_digest: digest.as_bytes().to_vec(),

@@ -27,11 +27,21 @@ pub(crate) struct Page {
     pub(crate) more: bool,
 }
 
+/// How a patch is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// The complete list, then a diff for people.
+    Shown,
+    /// What `git apply` takes, and no list.
+    Git,
+}
+
 /// The page that begins at `offset`, which must be 0 or where another ended.
 pub(crate) async fn page(
     runtime: &Runtime,
     session: &Session,
     permission: PermissionId,
+    form: Form,
     offset: u64,
 ) -> Result<Page, Refusal> {
     let found = runtime.store.permission(session.owner.session, permission).await?;
@@ -40,13 +50,17 @@ pub(crate) async fn page(
         return Err(Refusal::PermissionResolved);
     }
     let digest = found.ask.plan.patch.ok_or(Refusal::PlanWithoutPatch)?.digest;
+    let wanted = match form {
+        Form::Shown => sandbox::PatchForm::Shown,
+        Form::Git => sandbox::PatchForm::Git,
+    };
     let mut parts = runtime
         .peers
         .sandbox
-        .patch(session.owner, found.ask.run, digest)
+        .patch(session.owner, found.ask.run, digest, wanted)
         .await
         .map_err(|fault| refused(session, fault))?;
-    let mut text = Text::from(offset);
+    let mut text = Text::from(form, offset);
     while !text.is_enough() {
         match parts.message().await.map_err(|status| refused(session, Fault::from(status)))? {
             Some(sandbox::GetPatchResponse { part: Some(part) }) => text.add(part)?,
@@ -84,8 +98,10 @@ struct Text {
 }
 
 impl Text {
-    fn from(offset: u64) -> Self {
-        Self { skip: offset, kept: Vec::new(), begins: offset, is_list_over: false }
+    fn from(form: Form, offset: u64) -> Self {
+        // In git's form there is none, and so no line between it and the diff.
+        let is_list_over = form == Form::Git;
+        Self { skip: offset, kept: Vec::new(), begins: offset, is_list_over }
     }
 
     fn is_enough(&self) -> bool {
@@ -172,7 +188,7 @@ mod tests {
     use super::*;
 
     fn page(offset: u64, parts: &[Part]) -> Result<(String, bool), Refusal> {
-        let mut text = Text::from(offset);
+        let mut text = Text::from(Form::Shown, offset);
         for part in parts {
             if text.is_enough() {
                 break;
@@ -227,6 +243,15 @@ mod tests {
         }
         assert!(read.ends_with(&piece));
         assert_eq!(pages, read.len().div_ceil(PAGE));
+    }
+
+    #[test]
+    fn in_gits_form_there_is_no_list() {
+        let mut text = Text::from(Form::Git, 0);
+        text.add(Part::Diff(b"diff --git a/a b/a\n".to_vec())).unwrap();
+        assert!(matches!(text.add(entry(b"a")), Err(Refusal::PatchUnreadable)));
+        text.end();
+        assert_eq!(text.into_page().unwrap(), ("diff --git a/a b/a\n".to_owned(), false));
     }
 
     #[test]

@@ -1,8 +1,9 @@
-//! `patch show`: the complete list and the diff of what an open ask would import, for people and for programs. It
-//! answers no ask.
+//! `patch show` and `patch export`: what an open ask would import, for people to read and for `git apply` to take. They
+//! answer no ask.
 use std::{
-    io::{self, Write as _},
-    path::Path,
+    fs::File,
+    io::{self, IsTerminal as _, Write as _},
+    path::{Path, PathBuf},
 };
 
 use acp::{AttachParams, Code};
@@ -27,9 +28,11 @@ const EXAMPLES: &str = "\
 Examples:
   harness patch show --state ./mesh 0198f000-0000-7000-8000-000000000002
   harness patch show --state ./mesh --json 0198f000-0000-7000-8000-000000000002
+  harness patch export --state ./mesh --output change.patch 0198f000-0000-7000-8000-000000000002
 
-The patch is read as long as its ask is open. It is shown with every character visible: backslashes are doubled.
-It exits 0 when all of it was printed, 1 when there is none or it can not be read, 2 when the command line is wrong.";
+The patch is read as long as its ask is open. 'show' makes every character visible: backslashes are doubled. 'export'
+writes exactly what 'git apply --binary' takes, in a repository; of modes git keeps only whether a file may be executed.
+Both exit 0 when all of it was written, 1 when there is none or it can not be read, 2 when the command line is wrong.";
 
 #[derive(Debug, Subcommand)]
 #[command(after_help = EXAMPLES)]
@@ -45,6 +48,17 @@ pub(crate) enum Patch {
         #[arg(long)]
         json: bool,
     },
+    /// Write what an open ask would import as a patch for 'git apply --binary'
+    Export {
+        #[command(flatten)]
+        target: Target,
+        /// The run that waits; with --state also the permission that it waits for
+        #[arg(value_name = "RUN|PERMISSION")]
+        id: String,
+        /// A new file for it; without it stdout, which must not be a terminal
+        #[arg(long, value_name = "FILE")]
+        output: Option<PathBuf>,
+    },
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -57,13 +71,19 @@ enum Failure {
     Nothing,
     #[error("can not write the diff to stdout")]
     Write(#[source] io::Error),
+    #[error("several asks would import a patch")]
+    Several,
+    #[error("a patch is for programs, and stdout is a terminal")]
+    Terminal,
+    #[error("can not write {}", .0.display())]
+    File(PathBuf, #[source] io::Error),
 }
 
 impl Explain for Failure {
     fn exit(&self) -> Exit {
         match self {
-            Self::NotAnId(_) => Exit::Usage,
-            Self::Unknown(_) | Self::Nothing | Self::Write(_) => Exit::Failed,
+            Self::NotAnId(_) | Self::Several | Self::Terminal => Exit::Usage,
+            Self::Unknown(_) | Self::Nothing | Self::Write(_) | Self::File(..) => Exit::Failed,
         }
     }
 
@@ -72,6 +92,9 @@ impl Explain for Failure {
             Self::NotAnId(_) | Self::Unknown(_) => "give the run id that 'harness run' printed",
             Self::Nothing => "a patch can be read while the run asks for patch.import",
             Self::Write(_) => "check what stdout is connected to",
+            Self::Several => "give the permission's id",
+            Self::Terminal => "give --output FILE, or send stdout elsewhere",
+            Self::File(..) => "name a file that does not exist, in a directory that does",
         }
         .to_owned()
     }
@@ -91,11 +114,50 @@ struct Document<'a> {
 }
 
 pub(crate) async fn patch(command: Patch) -> Result<Exit, Error> {
-    let Patch::Show { target, id, json } = command;
-    let (mut session, only) = find(&target, &id).await?;
-    let shown = show(&mut session, only, json).await;
-    session.leave().await;
-    shown
+    match command {
+        Patch::Show { target, id, json } => {
+            let (mut session, only) = find(&target, &id).await?;
+            let shown = show(&mut session, only, json).await;
+            session.leave().await;
+            shown
+        }
+        Patch::Export { target, id, output } => {
+            if output.is_none() && io::stdout().is_terminal() {
+                return Err(Failure::Terminal.into());
+            }
+            let (mut session, only) = find(&target, &id).await?;
+            let exported = export(&mut session, only, output).await;
+            session.leave().await;
+            exported
+        }
+    }
+}
+
+async fn export(
+    session: &mut Session,
+    only: Option<PermissionId>,
+    output: Option<PathBuf>,
+) -> Result<Exit, Error> {
+    let wanted = |ask: &Ask| only.is_none_or(|only| only == ask.permission_id);
+    let mut asks = session.open_asks();
+    asks.retain(|ask| ask.patch().is_some() && wanted(ask));
+    let ask = match asks.as_slice() {
+        [ask] => ask,
+        [] => return Err(Failure::Nothing.into()),
+        _ => return Err(Failure::Several.into()),
+    };
+    let text = whole(session, ask, acp::PatchFormat::GitV1).await?;
+    match output {
+        None => write(&text).map_err(Failure::Write)?,
+        Some(path) => {
+            let made = File::create_new(&path).and_then(|mut file| {
+                file.write_all(text.as_bytes())?;
+                file.sync_all()
+            });
+            made.map_err(|source| Failure::File(path, source))?;
+        }
+    }
+    Ok(Exit::Done)
 }
 
 async fn show(
@@ -110,7 +172,7 @@ async fn show(
         let Some(patch_digest) = ask.patch() else { continue };
         some = true;
         if json {
-            let text = whole(session, ask).await?;
+            let text = whole(session, ask, acp::PatchFormat::V1).await?;
             output::document("patch", &document(ask, patch_digest, &text))?;
         } else {
             output::progress(&format!("permission {}, patch {patch_digest}", ask.permission_id));
@@ -132,11 +194,11 @@ fn document<'a>(ask: &Ask, patch_digest: Digest, text: &'a str) -> Document<'a> 
     }
 }
 
-async fn whole(session: &Session, ask: &Ask) -> Result<String, Error> {
+async fn whole(session: &Session, ask: &Ask, format: acp::PatchFormat) -> Result<String, Error> {
     let mut text = String::new();
     let mut next = Some(0);
     while let Some(offset) = next {
-        let page = session.patch_page(ask, offset).await?;
+        let page = session.patch_page(ask, format, offset).await?;
         text.push_str(page.text());
         next = page.next_offset();
     }
@@ -148,7 +210,7 @@ async fn print(session: &Session, ask: &Ask) -> Result<(), Error> {
     let mut next = Some(0);
     let mut ended = true;
     while let Some(offset) = next {
-        let page = session.patch_page(ask, offset).await?;
+        let page = session.patch_page(ask, acp::PatchFormat::V1, offset).await?;
         write(&escape::block(page.text())).map_err(Failure::Write)?;
         ended = page.text().ends_with('\n') || (ended && page.text().is_empty());
         next = page.next_offset();

@@ -4,8 +4,8 @@ use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use acp::{
     Attach, AttachAnswer, AttachParams, Cancel, CancelParams, ClientCapabilities, Initialize,
-    InitializeParams, Method, NewParams, NewSession, PatchPage, PatchRead, Prompt, PromptAnswer,
-    PromptParams, SessionEvent,
+    InitializeParams, Method, NewParams, NewSession, PatchFormat, PatchPage, PatchRead, Prompt,
+    PromptAnswer, PromptParams, SessionEvent,
     client::{CallError, Client, Events},
 };
 use event::{
@@ -201,8 +201,13 @@ impl Session {
     }
 
     /// A page of what an ask would import: of the very patch that its plan names.
-    pub async fn patch_page(&self, ask: &Ask, offset: u64) -> Result<PatchPage, Error> {
-        let page = self.client.patch_read(self.id(), ask.permission_id, offset).await;
+    pub async fn patch_page(
+        &self,
+        ask: &Ask,
+        format: PatchFormat,
+        offset: u64,
+    ) -> Result<PatchPage, Error> {
+        let page = self.client.patch_read(self.id(), ask.permission_id, format, offset).await;
         let page = page.map_err(|source| Error::call(PatchRead::NAME, source))?;
         match ask.patch() == Some(page.patch_digest) {
             true => Ok(page),

@@ -94,7 +94,7 @@ async fn page(session: &mut Session, asks: &[Ask], ask: &Ask) -> Result<Asked, E
     output::progress(LEGEND);
     let (mut offset, mut rest, mut shown) = (0, String::new(), 1);
     loop {
-        let next = match session.patch_page(ask, offset).await {
+        let next = match session.patch_page(ask, acp::PatchFormat::V1, offset).await {
             Ok(page) => {
                 rest.push_str(page.text());
                 page.next_offset()

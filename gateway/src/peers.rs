@@ -127,6 +127,7 @@ impl Agent {
         person: &Person,
         session: SessionId,
         permission: PermissionId,
+        form: wire::PatchForm,
         offset: u64,
     ) -> Result<wire::GetPatchResponse, Fault> {
         const METHOD: &str = "/harness.agent.v1.AgentService/GetPatch";
@@ -137,6 +138,7 @@ impl Agent {
                     session_id: session.to_string(),
                     permission_id: permission.to_string(),
                     offset,
+                    form: form.into(),
                 };
                 let request = self.request(person, METHOD, about, LONG, message)?;
                 Ok(self.client.clone().get_patch(request).await?.into_inner())

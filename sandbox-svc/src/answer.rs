@@ -12,7 +12,7 @@ use crate::planner::{self, Planned, Prepared, Stop};
 use crate::refusal::{Reason, Refusal};
 use crate::tree::RelPath;
 
-pub(crate) use patch::{diff_of, op};
+pub(crate) use patch::{diff_with, op, read_copy};
 
 /// The result of a call that changes nothing. Blocks.
 pub(crate) fn answer(environment: &Environment, planned: &Planned) -> Result<Vec<u8>, Stop> {
@@ -24,9 +24,9 @@ pub(crate) fn answer(environment: &Environment, planned: &Planned) -> Result<Vec
         }
         Prepared::Command(_)
         | Prepared::Delegate(_)
-        | Prepared::Patch(planner::patch::Prepared::Import(_)) => {
-            return Err(Reason::PlanStale.into());
-        }
+        | Prepared::Patch(
+            planner::patch::Prepared::Import(_) | planner::patch::Prepared::Undo(_),
+        ) => return Err(Reason::PlanStale.into()),
     };
     to_bytes(&value)
 }

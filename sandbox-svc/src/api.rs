@@ -1,5 +1,6 @@
 //! The gRPC surface: messages become typed requests here, and answers become messages. It decides nothing.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use event::id::{CallId, NotAnId, ReceiptId, RunId, SessionId};
@@ -15,11 +16,11 @@ use transport::{Public as _, Service, to_status};
 
 use crate::calls::{Answer, Order, Target};
 use crate::error::Error;
-use crate::patch_stream;
+use crate::patch_stream::{self, Form, Wanted};
 use crate::sandbox::Sandbox;
 use crate::session::{Owner, Session};
 use crate::tool::Tool;
-use crate::tree::NotCarried;
+use crate::tree::{NotCarried, RelPath};
 
 const AGENT: &[Caller] = &[Caller::Service(Service::AgentSvc)];
 
@@ -42,6 +43,7 @@ const MESSAGE_OVERHEAD: usize = 8;
 const NODE_BYTES: usize = 128;
 const TOOL_BYTES: usize = 128;
 const CLAIM_CHARACTERS: usize = 64;
+const PATHS: usize = 500;
 
 #[derive(Debug, Clone)]
 pub(crate) struct Api(pub(crate) Arc<Sandbox>);
@@ -181,7 +183,8 @@ impl SandboxService for Api {
         &self,
         request: Request<wire::GetPatchRequest>,
     ) -> Result<Response<Self::GetPatchStream>, Status> {
-        let wire::GetPatchRequest { owner: claimed, run_id, patch_digest } = request.into_inner();
+        let wire::GetPatchRequest { owner: claimed, run_id, patch_digest, paths, form } =
+            request.into_inner();
         let found = async {
             let (owner, run) = (owner(claimed)?, run(&run_id)?);
             let digest = match patch_digest.as_str() {
@@ -191,10 +194,15 @@ impl SandboxService for Api {
                 }
             };
             let session = self.0.held_for(&owner, Stage::Fence).await?;
-            let environment =
-                self.0.environment(session.id, run).ok_or(Error::EnvironmentUnknown)?;
-            let rulebook = self.0.sessions.rulebook(&session)?;
-            patch_stream::open(environment, rulebook, digest).await
+            let form = match wire::PatchForm::try_from(form) {
+                Ok(wire::PatchForm::Shown) => Form::Shown,
+                Ok(wire::PatchForm::Git) => Form::Git,
+                Ok(wire::PatchForm::Unspecified) | Err(_) => {
+                    return Err(Error::Request("form is unknown"));
+                }
+            };
+            let paths = paths_of(&paths)?;
+            patch_stream::open(&self.0, &session, Wanted { run, digest, paths, form }).await
         };
         let parts = found.await.map_err(|error| to_status(&error))?;
         Ok(Response::new(parts.map(|part| part.map_err(|error| to_status(&error))).boxed()))
@@ -291,6 +299,16 @@ fn withheld(entries: Vec<NotCarried>) -> Vec<wire::Withheld> {
         reason: entry.reason.as_str().to_owned(),
     };
     entries.into_iter().take_while(fits).map(message).collect()
+}
+
+fn paths_of(paths: &[Vec<u8>]) -> Result<BTreeSet<RelPath>, Error> {
+    if paths.len() > PATHS {
+        return Err(Error::Request("there are too many paths"));
+    }
+    let path = |bytes: &Vec<u8>| {
+        RelPath::parse(bytes).map_err(|_| Error::Request("a path names no place in the workspace"))
+    };
+    paths.iter().map(path).collect()
 }
 
 fn owner(owner: Option<common::Owner>) -> Result<Owner, Error> {

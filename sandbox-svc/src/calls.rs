@@ -192,6 +192,7 @@ impl Sandbox {
             dependencies: self.sessions.dependencies(),
             ceilings: &self.ceilings,
             run,
+            store: &self.store,
             call,
         };
         planner.plan(tool, arguments).await

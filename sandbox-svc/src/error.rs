@@ -40,6 +40,10 @@ pub enum Error {
     WorkspaceTooLarge(String),
     #[error("the patch is another one now")]
     PatchUnknown,
+    #[error("the patch has nothing of that name")]
+    PatchPathUnknown,
+    #[error("the run's private copy is closed, and no import of it is kept")]
+    PatchGone,
     #[error("the end of the container is not proven yet")]
     CleanupUncertain,
     #[error("the environment is in use")]
@@ -133,7 +137,9 @@ impl Public for Error {
             Self::SessionUnknown
             | Self::EnvironmentUnknown
             | Self::RunUnknown
-            | Self::PatchUnknown => Code::NotFound,
+            | Self::PatchUnknown
+            | Self::PatchPathUnknown
+            | Self::PatchGone => Code::NotFound,
             Self::Grant { .. } => Code::PermissionDenied,
             Self::CleanupUncertain | Self::Stopping | Self::Engine { .. } => Code::Unavailable,
             Self::File { .. }
@@ -161,6 +167,8 @@ impl Public for Error {
             Self::RunUnknown => "RUN_UNKNOWN",
             Self::WorkspaceTooLarge(_) => "WORKSPACE_TOO_LARGE",
             Self::PatchUnknown => "PATCH_UNKNOWN",
+            Self::PatchPathUnknown => "PATCH_PATH_UNKNOWN",
+            Self::PatchGone => "PATCH_GONE",
             Self::CleanupUncertain => "CLEANUP_UNCERTAIN",
             Self::RunBusy => "RUN_BUSY",
             Self::Stopping => "STOPPING",

@@ -2,6 +2,7 @@
 //! digest. It decides what may go back to the host, never whether.
 
 mod diff;
+pub(crate) mod git;
 mod select;
 pub(crate) mod unified;
 
@@ -14,6 +15,7 @@ use crate::tree::inventory::{Malformed, put, take, take_array};
 use crate::tree::{Node, NotCarried, Reason, RelPath};
 
 pub(crate) use diff::diff;
+pub(crate) use select::Unknown;
 
 const DOMAIN: &str = "harness.patch.v1";
 

@@ -156,6 +156,12 @@ impl Sandbox {
                 let ended = self.importing(call)?.begin(begin).await?;
                 Ok(self.import_report(call, ended))
             }
+            Prepared::Patch(planner::patch::Prepared::Undo(record)) => {
+                let entries = record.patch.reversed().entries;
+                let begin = Begin { entries, from: Origin::Undo(record.clone()) };
+                let ended = self.importing(call)?.begin(begin).await?;
+                Ok(self.import_report(call, ended))
+            }
         }
     }
 

@@ -25,6 +25,7 @@ use crate::mounts::dependency::Dependencies;
 use crate::program::Images;
 use crate::refusal::{Reason, Refusal};
 use crate::session::Session;
+use crate::store::Store;
 use crate::tool::{Arguments, Tool};
 use crate::tree::RelPath;
 use crate::tree::scan::ScanError;
@@ -89,6 +90,7 @@ pub(crate) struct Planner<'a> {
     pub(crate) dependencies: &'a Dependencies,
     pub(crate) ceilings: &'a Ceilings,
     pub(crate) run: RunId,
+    pub(crate) store: &'a Store,
     pub(crate) call: CallId,
 }
 

@@ -52,6 +52,8 @@ pub(crate) enum Reason {
     CommandNotAllowed,
     PatchEmpty,
     PatchUnknown,
+    PatchPathUnknown,
+    UndoUnknown,
     HostChanged,
     ImageUnknown,
     ImageRefused,
@@ -118,6 +120,11 @@ impl Reason {
             }
             Self::PatchEmpty => ("PATCH_EMPTY", "nothing has changed"),
             Self::PatchUnknown => ("PATCH_UNKNOWN", "the present patch has another digest"),
+            Self::PatchPathUnknown => ("PATCH_PATH_UNKNOWN", "the patch has nothing of that name"),
+            Self::UndoUnknown => (
+                "UNDO_UNKNOWN",
+                "no import of that run into this workspace is kept; what it replaced is gone",
+            ),
             Self::HostChanged => ("HOST_CHANGED", "the workspace changed since the copy was taken"),
             Self::ImageUnknown => ("IMAGE_UNKNOWN", "the engine has no such image"),
             Self::ImageRefused => ("IMAGE_REFUSED", "the image would do more than run the command"),

@@ -23,5 +23,6 @@ mod run;
 mod secrets;
 mod steps;
 mod stops;
+mod undo;
 mod warm;
 mod world;

@@ -9,7 +9,6 @@ use std::fmt;
 
 use manifest::Backend;
 use proto::common::v1 as wire;
-use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use crate::refusal::{Reason, Refusal};
@@ -63,7 +62,9 @@ impl Tool {
     }
 
     pub(crate) fn parse(name: &str, backend: Backend) -> Result<Self, Refusal> {
+        let for_people = Self::Patch(patch::Tool::Undo);
         Self::offered(backend)
+            .chain([for_people])
             .find(|tool| tool.as_str() == name)
             .ok_or_else(|| Reason::ToolUnknown.into())
     }
@@ -92,11 +93,6 @@ impl Tool {
         }
     }
 }
-
-/// The arguments of a tool that takes none.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Nothing {}
 
 /// Bounded and strict; what a model writes is anybody's text.
 fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Refusal> {

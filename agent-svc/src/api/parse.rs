@@ -8,6 +8,7 @@ use receipt::{OnDisconnect, Scope, Signed};
 
 use crate::answer::{Choice, Claim};
 use crate::create::Wanted;
+use crate::patch::Form;
 use crate::peers;
 use crate::refusal::Refusal;
 
@@ -27,6 +28,14 @@ pub(super) fn session(text: &str) -> Result<SessionId, Refusal> {
 
 pub(super) fn permission(text: &str) -> Result<PermissionId, Refusal> {
     PermissionId::parse(text).map_err(|_| invalid("permission_id", "not a UUID"))
+}
+
+pub(super) fn form(form: wire::PatchForm) -> Result<Form, Refusal> {
+    match form {
+        wire::PatchForm::Shown => Ok(Form::Shown),
+        wire::PatchForm::Git => Ok(Form::Git),
+        wire::PatchForm::Unspecified => Err(invalid("form", "must be shown or git")),
+    }
 }
 
 pub(super) fn receipt_id(text: &str) -> Result<ReceiptId, Refusal> {

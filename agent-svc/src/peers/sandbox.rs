@@ -106,11 +106,14 @@ impl Sandbox {
         by: Owner,
         run: RunId,
         patch: Digest,
+        form: sandbox::PatchForm,
     ) -> Result<Streaming<sandbox::GetPatchResponse>, Fault> {
         let request = sandbox::GetPatchRequest {
             owner: Some(owner(by)),
             run_id: run.to_string(),
             patch_digest: patch.to_string(),
+            paths: Vec::new(),
+            form: form.into(),
         };
         Ok(self.0.clone().get_patch(deadline::request(request, LONG)).await?.into_inner())
     }

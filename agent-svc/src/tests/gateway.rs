@@ -325,6 +325,7 @@ impl Person {
             session_id: ask.session.to_string(),
             permission_id: ask.id.to_string(),
             offset,
+            form: wire::PatchForm::Shown.into(),
         };
         let obo = self.obo("GetPatch", Some(ask.session), Some(ask.id));
         let answer =

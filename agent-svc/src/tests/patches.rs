@@ -122,7 +122,13 @@ async fn whoever_may_read_the_session_is_shown_the_patch_that_the_plan_names() {
     let owner = asked[0].owner.clone();
     assert_eq!(owner.as_ref().map(|owner| owner.session_id.clone()), Some(ask.session.to_string()));
     let run_id = ask.plan.run.to_string();
-    let request = sandbox::GetPatchRequest { owner, run_id, patch_digest: digest().to_string() };
+    let request = sandbox::GetPatchRequest {
+        owner,
+        run_id,
+        patch_digest: digest().to_string(),
+        paths: Vec::new(),
+        form: sandbox::PatchForm::Shown.into(),
+    };
     assert_eq!(asked, vec![request; 4]);
 }
 

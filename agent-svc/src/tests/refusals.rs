@@ -85,7 +85,8 @@ async fn send(client: &Client, call: &Call, signed: Option<&Signed>) -> Result<(
             client.resolve_permission(request(message, signed)).await?;
         }
         "GetPatch" => {
-            let message = wire::GetPatchRequest { session_id, permission_id, offset: 0 };
+            let form = wire::PatchForm::Shown.into();
+            let message = wire::GetPatchRequest { session_id, permission_id, offset: 0, form };
             client.get_patch(request(message, signed)).await?;
         }
         "Cancel" => {

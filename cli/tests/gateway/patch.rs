@@ -1,4 +1,4 @@
-//! `patch show`: all of a patch or none of it, and nothing in it that a terminal would obey.
+//! `patch show` and `patch export`: all of a patch or none of it, and nothing in it that a terminal would obey.
 use serde_json::json;
 
 use crate::played::{PATCH, Play, RUN, digest, harness, patch_digest, permission};
@@ -53,4 +53,31 @@ async fn a_run_that_would_import_pauses_and_says_how_to_read_the_patch() {
     assert_eq!((done.code, done.answer()), (Some(0), None), "{}", done.stderr);
     let show = done.stdout.lines().find(|line| line.starts_with("  harness patch show ")).unwrap();
     assert!(show.ends_with(RUN), "{}", done.stdout);
+}
+
+#[tokio::test]
+async fn an_export_is_the_text_in_gits_form_as_it_is() {
+    let done = harness(Play::Imports, &["patch", "export", RUN], "").await;
+    assert_eq!((done.code, done.answer()), (Some(0), None), "{}", done.stderr);
+    assert_eq!(done.stdout, PATCH.concat());
+    let read = |request: &&serde_json::Value| request["method"] == "patch/read";
+    let formats: Vec<_> =
+        done.heard.iter().filter(read).map(|request| &request["params"]["format"]).collect();
+    assert_eq!(formats, [&json!("harness.patch-git.v1"); 2]);
+    let done = harness(Play::ShowsAnotherPatch, &["patch", "export", RUN], "").await;
+    assert_eq!((done.code, done.stdout.as_str()), (Some(1), ""), "{}", done.stderr);
+}
+
+#[tokio::test]
+async fn an_export_goes_into_a_new_file_and_over_no_other() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("change.patch");
+    let command = ["patch", "export", RUN, "--output", path.to_str().unwrap()];
+    let done = harness(Play::Imports, &command, "").await;
+    assert_eq!((done.code, done.stdout.as_str()), (Some(0), ""), "{}", done.stderr);
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), PATCH.concat());
+    std::fs::write(&path, "mine").unwrap();
+    let done = harness(Play::Imports, &command, "").await;
+    assert_eq!(done.code, Some(1), "{}", done.stderr);
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), "mine");
 }

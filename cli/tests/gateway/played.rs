@@ -80,6 +80,8 @@ pub(crate) fn plan(play: Play) -> Plan {
             entries: Vec::new(),
             links: Vec::new(),
             not_carried: None,
+            part_of: None,
+            undoes: None,
         }),
     }
 }
@@ -332,7 +334,11 @@ impl Gateway {
                         Play::ShowsAnotherPatch => event::Digest::of(b"another"),
                         _ => patch_digest(),
                     };
-                    let mut page = json!({"patchDigest": digest, "format": "harness.patch-text.v1",
+                    let format = match &request["params"]["format"] {
+                        Value::Null => json!("harness.patch-text.v1"),
+                        format => format.clone(),
+                    };
+                    let mut page = json!({"patchDigest": digest, "format": format,
                         "offset": offset, "text": PATCH[usize::from(offset != 0)]});
                     if offset == 0 {
                         page["nextOffset"] = json!(PATCH[0].len());

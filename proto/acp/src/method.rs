@@ -295,8 +295,12 @@ mod tests {
 
         let patch = r#"{"sessionId":"s","permissionId":"p"}"#;
         assert_eq!(call("patch/read", patch, false), Err(CallRefused::MethodNotFound));
-        let expected =
-            PatchReadParams { session_id: id("s"), permission_id: id("p"), offset: None };
+        let expected = PatchReadParams {
+            session_id: id("s"),
+            permission_id: id("p"),
+            format: None,
+            offset: None,
+        };
         assert_eq!(call("patch/read", patch, true), Ok(Call::PatchRead(expected)));
         for offset in ["-1", "1.0", "null", "9007199254740992", "\"0\""] {
             let params = format!(r#"{{"sessionId":"s","permissionId":"p","offset":{offset}}}"#);

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::approval::Approval;
 use crate::number::{Cursor, Positive, Seq};
+use crate::patch::PatchFormat;
 use crate::strict;
 use crate::text::{
     ClientName, Content, Id, ModelName, Note, ProtocolVersion, TaskId, Version, WorkspaceName,
@@ -150,6 +151,13 @@ pub struct CancelParams {
 pub struct PatchReadParams {
     pub session_id: Id,
     pub permission_id: Id,
+    /// How the text is to be written; absent means for people.
+    #[serde(
+        default,
+        deserialize_with = "strict::present",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub format: Option<PatchFormat>,
     /// In bytes, where an earlier page ended; absent means the beginning.
     #[serde(
         default,

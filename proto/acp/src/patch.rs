@@ -14,6 +14,9 @@ pub enum PatchFormat {
     /// `{mode, sha256}` and a path that is not UTF-8 `{"b64": …}`; an empty line; then the unified diff.
     #[serde(rename = "harness.patch-text.v1")]
     V1,
+    /// What `git apply --binary` takes, after comments about what git does not carry. It lists no entries.
+    #[serde(rename = "harness.patch-git.v1")]
+    GitV1,
 }
 
 /// Bytes `offset..` of a patch's text, cut between characters.
@@ -31,8 +34,13 @@ pub struct PatchPage {
 impl PatchPage {
     /// `None` when the page ends where no number can tell, or promises more without having said anything.
     #[must_use]
-    pub fn new(patch_digest: Digest, offset: u64, text: PatchText, more: bool) -> Option<Self> {
-        let format = PatchFormat::V1;
+    pub fn new(
+        patch_digest: Digest,
+        format: PatchFormat,
+        offset: u64,
+        text: PatchText,
+        more: bool,
+    ) -> Option<Self> {
         let page = Self { patch_digest, format, offset, text, more };
         let sound = Seq::try_from(page.end()?).is_ok() && !(more && page.text.as_str().is_empty());
         sound.then_some(page)
@@ -77,8 +85,8 @@ struct Members {
 impl TryFrom<Members> for PatchPage {
     type Error = &'static str;
     fn try_from(members: Members) -> Result<Self, Self::Error> {
-        let Members { patch_digest, format: PatchFormat::V1, offset, text, next_offset } = members;
-        Self::new(patch_digest, offset, text, next_offset.is_some())
+        let Members { patch_digest, format, offset, text, next_offset } = members;
+        Self::new(patch_digest, format, offset, text, next_offset.is_some())
             .filter(|page| page.next_offset() == next_offset)
             .ok_or("nextOffset must be offset plus the bytes of a text that is not empty")
     }
@@ -123,12 +131,15 @@ mod tests {
             assert!(read(&members(bad)).is_err(), "{bad}");
         }
         assert!(read(&good.replace("v1", "v2")).is_err());
+        let git = read(&good.replace("patch-text", "patch-git")).expect("a page");
+        assert_eq!(git.format, PatchFormat::GitV1);
     }
 
     #[test]
     fn the_worst_page_fits_a_message() {
         let text = PatchText::new("\u{1}".repeat(crate::MAX_PATCH_TEXT)).expect("fits");
-        let page = PatchPage::new(Digest::of(b"patch"), 0, text, true).expect("a page");
+        let page = PatchPage::new(Digest::of(b"patch"), PatchFormat::GitV1, 0, text, true)
+            .expect("a page");
         let message =
             crate::encode_success(&crate::RequestId::Number(i64::MAX), &page).expect("JSON");
         assert!(message.len() <= crate::MAX_DELIVERY);

@@ -21,6 +21,8 @@ pub mod system {
     pub const ALLOWED_PATHS: &str = "allowed_paths";
     /// What tools run or obey on their own.
     pub const PROTECTED_PATHS: &str = "protected_paths";
+    /// An import is to be taken back.
+    pub const UNDO: &str = "undo";
     /// A shell, interpreter or wrapper behind a wildcard.
     pub const INTERPRETER: &str = "interpreter";
     /// What a command of the class runs cannot be told.

@@ -168,6 +168,14 @@ impl Evaluator<'_> {
         self.settle(ballot, action, Some(shown))
     }
 
+    pub(crate) fn decide_asking(&self, action: Action, subject: &str, rule: &str) -> Decision {
+        let mut ballot = Ballot::new(action, Some(subject), &self.sides);
+        ballot.rules(Some(subject));
+        let reason = "a person has to want it".to_owned();
+        ballot.system(rule, Effect::Ask, reason, 1);
+        self.settle(ballot, action, Some(subject))
+    }
+
     fn no_argv(&self, text: &str) -> Decision {
         let reason = "it is not the text of an argv".to_owned();
         self.refused(Action::ProcessExec, text, system::ARGV, reason)

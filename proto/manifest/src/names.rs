@@ -1,6 +1,8 @@
 //! What a file name means to tools that fold names: `.git` in every spelling. Names decide here, never
 //! contents.
 
+use unicode_normalization::UnicodeNormalization as _;
+
 /// Lower case, with every character gone that some file system or tool ignores, and every character that
 /// folds to ASCII folded. Two names that any host takes for the same fold to the same text.
 pub fn fold(name: &str) -> String {
@@ -30,7 +32,11 @@ pub fn fold(name: &str) -> String {
             other => folded.extend(other.to_lowercase()),
         }
     }
-    folded
+    if folded.is_ascii() {
+        return folded;
+    }
+    // A host that composes or decomposes names takes both for one.
+    folded.nfc().collect()
 }
 
 /// Unicode's default ignorable code points, and the controls that nothing shows.
@@ -82,7 +88,15 @@ fn is_short_git(name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::is_git;
+    use super::{fold, is_git};
+
+    #[test]
+    fn composed_and_decomposed_letters_fold_to_the_same() {
+        assert_eq!(fold("R\u{e9}gles"), fold("re\u{301}gles"));
+        // What is ignored does not keep a letter and its mark apart.
+        assert_eq!(fold("\u{c9}"), fold("e\u{200d}\u{301}"));
+        assert_eq!(fold("\u{212b}"), fold("a\u{30a}"));
+    }
 
     #[test]
     fn git_is_git_in_every_spelling() {

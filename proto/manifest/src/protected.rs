@@ -169,6 +169,19 @@ mod tests {
     }
 
     #[test]
+    fn an_administrators_list_is_held_against_every_spelling() {
+        let text = "kind: ceiling\nid: top\nprotected_paths: ['r\u{e9}gles/', Deploy.sh]\n";
+        let ceiling = crate::Ceiling::parse(text.as_bytes(), "ceiling.yaml").unwrap();
+        let protected = super::Protected::under(Some(&ceiling), None);
+        for text in ["re\u{301}gles/x", "R\u{c9}GLES/x/y", "deploy.SH", "deplo\u{200b}y.sh"] {
+            assert!(protected.covers(&path(text)), "{text}");
+        }
+        for text in ["regles/x", "deploy", "Makefile"] {
+            assert!(!protected.covers(&path(text)), "{text}");
+        }
+    }
+
+    #[test]
     fn a_git_directory_is_found_at_any_depth() {
         for text in [".git", ".git/config", "sub/.GIT/hooks/x", "a/git~1/b", "a/.git./b"] {
             assert!(is_git_directory(&path(text)), "{text}");

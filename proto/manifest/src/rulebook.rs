@@ -61,6 +61,11 @@ impl Rulebook {
         self.evaluator().decide_hosts(pattern)
     }
 
+    /// As [`Self::decide`], but never without a person: `rule` is the system's, which asks.
+    pub fn decide_asking(&self, action: Action, subject: &str, rule: &str) -> Decision {
+        self.evaluator().decide_asking(action, subject, rule)
+    }
+
     /// The ceilings in force, by the digests of their files.
     pub fn policies(&self) -> Vec<(Layer, Digest)> {
         self.ceilings().map(|(layer, ceiling)| (layer, ceiling.digest)).collect()

@@ -319,6 +319,19 @@ pub struct Patch {
     /// What is in the private copy and stays there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_carried: Option<NotCarried>,
+    /// The whole patch, where this is a part of it that can be imported alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub part_of: Option<Digest>,
+    /// The import that is taken back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub undoes: Option<Undoes>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Undoes {
+    pub run: RunId,
+    pub patch: Digest,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -11,6 +11,7 @@ use super::{bytes_text, clip, text};
 use crate::environment::{Environment, Present};
 use crate::error::Error;
 use crate::mounts;
+use crate::patch::git::{Export, Read};
 use crate::patch::unified::{Side, render, wants_bytes};
 use crate::patch::{Entry, file_state};
 use crate::planner::Stop;
@@ -40,11 +41,14 @@ pub(super) fn inspect(
     }
     let stripped: Vec<&RelPath> = patch.stripped.iter().collect();
     let mut value = json!({
+        "schemaVersion": 1,
+        "kind": "environment-patch",
         "patch": present.digest.to_string(),
         "totals": { "entries": patch.entries.len(), "bytes": patch.written_bytes() },
         "entries": patch.entries.iter().take(SHOWN).map(entry_value).collect::<Vec<_>>(),
         "protected": paths(&patch.protected(rulebook.protected())),
         "deletions": paths(&patch.deletions()),
+        "renames": Export::of(&patch.entries).renamed().take(SHOWN).map(renamed).collect::<Vec<_>>(),
         "notCarried": patch.not_carried.iter().take(SHOWN).map(stays).collect::<Vec<_>>(),
         "notCarriedTotal": patch.not_carried.len(),
         "setIdRemoved": paths(&stripped),
@@ -56,6 +60,10 @@ pub(super) fn inspect(
         value["writtenDirectly"] = direct.into();
     }
     Ok(value)
+}
+
+fn renamed((from, to): (&RelPath, &RelPath)) -> Value {
+    json!({ "from": text(from), "to": text(to) })
 }
 
 /// What is in the copy and does not come along.
@@ -86,34 +94,37 @@ pub(crate) fn op(entry: &Entry) -> &'static str {
 }
 
 /// One entry as text for people. Blocks.
-pub(crate) fn diff_of(environment: &Environment, entry: &Entry) -> Result<String, Stop> {
-    let before = match entry.change.before() {
-        Some(node) => Some(Side { node, bytes: base_bytes(environment, node)? }),
-        None => None,
+fn diff_of(environment: &Environment, entry: &Entry) -> Result<String, Stop> {
+    diff_with(entry, &mut |path, node| match entry.change.before() {
+        Some(before) if before == node => base_bytes(environment, node),
+        Some(_) | None => read_copy(environment, path, node),
+    })
+}
+
+/// One entry as text for people, with bytes from wherever they are. Blocks.
+pub(crate) fn diff_with<E>(entry: &Entry, read: &mut Read<'_, E>) -> Result<String, E> {
+    let mut side = |node| match wants_bytes(node) {
+        true => Ok(Side { node, bytes: read(&entry.path, node)? }),
+        false => Ok(Side { node, bytes: Vec::new() }),
     };
-    let after = match entry.change.after() {
-        Some(node) => Some(Side { node, bytes: copy_bytes(environment, &entry.path, node)? }),
-        None => None,
-    };
+    let before = entry.change.before().map(&mut side).transpose()?;
+    let after = entry.change.after().map(&mut side).transpose()?;
     Ok(render(entry, before.as_ref(), after.as_ref()))
 }
 
 fn base_bytes(environment: &Environment, node: &Node) -> Result<Vec<u8>, Stop> {
-    let Node::File { size, digest, .. } = node else { return Ok(Vec::new()) };
-    if !wants_bytes(node) {
-        return Ok(Vec::new());
-    }
     let path = environment.place.blobs();
     let blobs =
         Blobs::open(&path).map_err(Error::file("the kept bytes cannot be opened", path.clone()))?;
-    Ok(blobs.read(*digest, *size).map_err(Error::from)?)
+    Ok(blobs.read(node.digest(), node.size()).map_err(Error::from)?)
 }
 
-fn copy_bytes(environment: &Environment, path: &RelPath, node: &Node) -> Result<Vec<u8>, Stop> {
-    let Node::File { size, digest, .. } = node else { return Ok(Vec::new()) };
-    if !wants_bytes(node) {
-        return Ok(Vec::new());
-    }
+/// A file of the copy that is exactly the node. Blocks.
+pub(crate) fn read_copy(
+    environment: &Environment,
+    path: &RelPath,
+    node: &Node,
+) -> Result<Vec<u8>, Stop> {
     let stale = || Stop::from(Reason::PlanStale);
     let copy = Dir::open(&environment.place.copy()).map_err(|_| stale())?;
     let (parent, name) = path.split().ok_or_else(stale)?;
@@ -121,6 +132,6 @@ fn copy_bytes(environment: &Environment, path: &RelPath, node: &Node) -> Result<
     let seen = parent.look(name).map_err(|_| stale())?.ok_or_else(stale)?;
     let file = parent.open_file(name, &seen).map_err(|_| stale())?;
     let mut bytes = Vec::new();
-    file.take(size.saturating_add(1)).read_to_end(&mut bytes).map_err(|_| stale())?;
-    if Digest::of(&bytes) == *digest { Ok(bytes) } else { Err(stale()) }
+    file.take(node.size().saturating_add(1)).read_to_end(&mut bytes).map_err(|_| stale())?;
+    if Digest::of(&bytes) == node.digest() { Ok(bytes) } else { Err(stale()) }
 }

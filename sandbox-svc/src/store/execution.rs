@@ -183,6 +183,18 @@ impl Store {
         row.as_ref().map(plan).transpose()
     }
 
+    /// Every plan of the run, the newest call first.
+    pub(crate) async fn plans(&self, run: RunId) -> Result<Vec<PlanRow>> {
+        let rows = sqlx::query(
+            "SELECT call, session, run, tool, arguments, bytes AS plan, digest AS plan_digest \
+             FROM plan WHERE run = ?1 ORDER BY call DESC",
+        )
+        .bind(run.to_string())
+        .fetch_all(&self.readers)
+        .await?;
+        rows.iter().map(plan).collect()
+    }
+
     /// Admits the call, uses up its answer and writes `call.started`, or none of it.
     pub(crate) async fn accept(
         &self,

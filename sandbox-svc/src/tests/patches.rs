@@ -70,7 +70,7 @@ async fn a_reviewed_patch_changes_the_host_byte_for_byte() {
     let digest = event::Digest::of(b"new\n").to_string();
     assert_eq!(
         app.unwrap(),
-        &json!({ "path": "app.txt", "op": "update", "mode": "0644", "sha256": digest, "size": 4 })
+        &json!({ "path": "app.txt", "kind": "file", "mode": "0644", "sha256": digest, "size": 4 })
     );
 
     // The base has followed; the same call finds its own result.
@@ -274,6 +274,8 @@ async fn patch(run: &Run<'_>, digest: &str) -> Result<(Vec<wire::PatchEntry>, St
         owner: Some(run.owner.clone()),
         run_id: run.run.to_string(),
         patch_digest: digest.to_owned(),
+        paths: Vec::new(),
+        form: wire::PatchForm::Shown.into(),
     };
     let mut stream = run.world.client.clone().get_patch(request).await?.into_inner();
     let (mut entries, mut diff) = (Vec::new(), Vec::new());

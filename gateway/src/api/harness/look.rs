@@ -1,6 +1,6 @@
 //! The methods about what a session holds: the patch that an ask would import, and the standing allows of its run.
 use acp::{
-    Failure, GrantListAnswer, GrantListParams, GrantRevokeAnswer, GrantRevokeParams,
+    Failure, GrantListAnswer, GrantListParams, GrantRevokeAnswer, GrantRevokeParams, PatchFormat,
     PatchReadParams, RequestId, Seq,
 };
 use event::id::ReceiptId;
@@ -19,16 +19,16 @@ impl Connection {
         if !self.person.may_watch() {
             return Err(reply::refused(&Refusal::Forbidden));
         }
-        let PatchReadParams { session_id, permission_id, offset } = params;
+        let PatchReadParams { session_id, permission_id, format, offset } = params;
         let (_, known) = self.known(session_id.as_str())?;
         // Only what was shown here: its plan says which patch it must be.
         let ask = known
             .ask(permission_id.as_str())
             .ok_or_else(|| reply::refused(&Refusal::PermissionNotFound))?
             .clone();
-        let offset = offset.map_or(0, Seq::get);
+        let (format, offset) = (format.unwrap_or(PatchFormat::V1), offset.map_or(0, Seq::get));
         self.start(async move |desk, person| {
-            Done::Reply(match patch::page(&desk, &person, &ask, offset).await {
+            Done::Reply(match patch::page(&desk, &person, &ask, format, offset).await {
                 Ok(page) => reply::success(&id, &page),
                 Err(refusal) => reply::failure(Some(&id), &reply::refused(&refusal)),
             })

@@ -7,7 +7,7 @@ use super::{CallError, Client};
 use crate::method::PatchRead;
 use crate::number::Seq;
 use crate::params::PatchReadParams;
-use crate::patch::PatchPage;
+use crate::patch::{PatchFormat, PatchPage};
 
 /// A patch's text from its beginning.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,15 +26,21 @@ impl Client {
         &self,
         session: SessionId,
         permission: PermissionId,
+        format: PatchFormat,
         offset: u64,
     ) -> Result<PatchPage, CallError> {
         let offset = Seq::try_from(offset).map_err(|_| wrong("the offset is no place"))?;
         let params = PatchReadParams {
             session_id: session.into(),
             permission_id: permission.into(),
+            // What it has always meant needs no word.
+            format: (format != PatchFormat::V1).then_some(format),
             offset: Some(offset),
         };
         let page = self.call::<PatchRead>(params).await?;
+        if page.format != format {
+            return Err(wrong("the page is written otherwise"));
+        }
         if page.offset() != offset.get() {
             return Err(wrong("the page begins elsewhere"));
         }
@@ -48,11 +54,11 @@ impl Client {
         permission: PermissionId,
         most: usize,
     ) -> Result<PatchText, CallError> {
-        let first = self.patch_read(session, permission, 0).await?;
+        let first = self.patch_read(session, permission, PatchFormat::V1, 0).await?;
         let digest = first.patch_digest;
         let (mut text, mut next) = (first.text().to_owned(), first.next_offset());
         while let Some(offset) = next.filter(|_| text.len() < most) {
-            let page = self.patch_read(session, permission, offset).await?;
+            let page = self.patch_read(session, permission, PatchFormat::V1, offset).await?;
             if page.patch_digest != digest {
                 return Err(wrong("the pages are of two patches"));
             }

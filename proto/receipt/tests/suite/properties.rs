@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use receipt::{
     FileState, Grant, Limits, Mount, MountMode, Network, NotCarried, NotCarriedEntry, Part, Patch,
     PatchEntry, PatchLink, PatchOp, PathText, Payload, Plan, Policy, Program, Requirement, Signed,
-    Signer, Snapshot, Totals, Verifier, Version, plan_digest, strictest,
+    Signer, Snapshot, Totals, Undoes, Verifier, Version, plan_digest, strictest,
 };
 use uuid::Uuid;
 
@@ -125,19 +125,33 @@ fn patch() -> impl Strategy<Value = Patch> {
         (path_text(), "[a-z_]{1,12}").prop_map(|(path, reason)| NotCarriedEntry { path, reason });
     let not_carried = (count(), prop::collection::vec(left, 0..3))
         .prop_map(|(total, entries)| NotCarried { total, entries });
-    let stays = (prop::collection::vec(link, 0..3), prop::option::of(not_carried));
+    let undoes = digest().prop_map(|patch| Undoes { run: RunId::nil(), patch });
+    let of = (prop::option::of(digest()), prop::option::of(undoes));
+    let stays = (prop::collection::vec(link, 0..3), prop::option::of(not_carried), of);
     (digest(), count(), count(), paths(), paths(), prop::collection::vec(entry, 0..3), stays)
-        .prop_map(|(digest, entries, bytes, protected, deletions, listed, (links, not_carried))| {
-            Patch {
+        .prop_map(
+            |(
                 digest,
-                totals: Totals { entries, bytes },
+                entries,
+                bytes,
                 protected,
                 deletions,
-                entries: listed,
-                links,
-                not_carried,
-            }
-        })
+                listed,
+                (links, not_carried, (part_of, undoes)),
+            )| {
+                Patch {
+                    digest,
+                    totals: Totals { entries, bytes },
+                    protected,
+                    deletions,
+                    entries: listed,
+                    links,
+                    not_carried,
+                    part_of,
+                    undoes,
+                }
+            },
+        )
 }
 
 prop_compose! {
@@ -321,6 +335,8 @@ fn other_actions(plan: &Plan) -> Vec<Plan> {
                     entries: vec![],
                     links: vec![],
                     not_carried: None,
+                    part_of: None,
+                    undoes: None,
                 });
             }
         }),
