@@ -13,6 +13,7 @@ command -v setpriv > /dev/null || packages+=(util-linux)
 command -v ss > /dev/null || packages+=(iproute2)
 [ -x /bin/busybox ] && /bin/busybox --list 2> /dev/null | grep -qx nc && ! ldd /bin/busybox > /dev/null 2>&1 \
   || packages+=(busybox-static)
+/usr/bin/python3 -c 'import venv, ensurepip' 2> /dev/null || packages+=(python3 python3-venv)
 command -v docker > /dev/null || packages+=(docker.io)
 command -v podman > /dev/null || packages+=(podman)
 if [ ${#packages[@]} -gt 0 ]; then
@@ -38,3 +39,6 @@ fi
 
 image=$(deploy/images/mkimg-busybox.sh)
 say "sandbox image $image"
+# Warm this takes some seconds; the first time it fetches the SDK from the package index.
+image=$(deploy/images/mkimg-python.sh)
+say "image with python and a tool server's SDK $image"

@@ -21,6 +21,11 @@ const CAPABILITIES: &[Capability] = &[
         holders: &["sandbox-svc"],
         why: "the engine's socket is root on its host",
     },
+    Capability {
+        krate: "rmcp",
+        holders: &["sandbox-svc"],
+        why: "tool servers are spoken to where they are contained",
+    },
     Capability { krate: "reqwest", holders: &["model-svc"], why: "one way out to the internet" },
     Capability {
         krate: "secrecy",
@@ -202,6 +207,22 @@ fn each_service_names_only_the_calls_it_makes() {
     let services: BTreeMap<_, _> =
         asked.into_iter().filter(|(krate, _)| SERVICES.contains(&krate.as_str())).collect();
     assert_eq!(services, wanted);
+}
+
+/// A tool server is reached over two streams: no part of the protocol's library that opens a connection, starts a
+/// process or serves is built.
+#[test]
+fn rmcp_comes_without_its_ways_out() {
+    let holders: Vec<_> = packages()
+        .into_iter()
+        .filter_map(|package| {
+            let rmcp = dependencies(&package, None).find(|it| it["name"] == "rmcp")?.clone();
+            Some((name(&package), rmcp["uses_default_features"].clone(), rmcp["features"].clone()))
+        })
+        .collect();
+    let expected =
+        ("sandbox-svc".to_owned(), serde_json::json!(false), serde_json::json!(["client"]));
+    assert_eq!(holders, [expected]);
 }
 
 #[test]

@@ -20,6 +20,15 @@ mod ledger;
 mod lifecycle;
 mod limits;
 mod live;
+#[cfg_attr(
+    not(test),
+    expect(
+        dead_code,
+        unused_imports,
+        reason = "no container of a tool server speaks through it yet"
+    )
+)]
+mod mcp;
 mod mounts;
 mod patch;
 mod patch_stream;

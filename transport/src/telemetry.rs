@@ -25,7 +25,9 @@ const FLUSH_LIMIT: Duration = Duration::from_secs(2);
 const SECONDS: [f64; 11] = [0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 60.0];
 
 /// These report every frame of their own traffic, traces that are being exported among it.
-const QUIET: [&str; 5] = ["h2=warn", "hyper=warn", "hyper_util=warn", "tonic=warn", "tower=warn"];
+/// What a tool server says is in the lines of `rmcp`, and not for a log.
+const QUIET: [&str; 6] =
+    ["h2=warn", "hyper=warn", "hyper_util=warn", "rmcp=off", "tonic=warn", "tower=warn"];
 
 /// Owns what has to be flushed at the end.
 #[derive(Debug)]
