@@ -87,6 +87,7 @@ async fn asking(store: &Store) -> (Owner, RunId, PermissionId) {
         workspace: None,
         patch: None,
         mcp: None,
+        edit: None,
     };
     let bytes = plan.to_bytes().unwrap();
     let ask = Ask {

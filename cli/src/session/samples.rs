@@ -42,6 +42,7 @@ pub(crate) fn plan(argv: &[&str]) -> Plan {
         workspace: None,
         patch: None,
         mcp: None,
+        edit: None,
     }
 }
 

@@ -3,7 +3,10 @@
 use std::{cmp::Reverse, fmt::Write as _};
 
 use event::{Effect, Layer, Matched, Scope};
-use receipt::{Mount, MountMode, Network, Part, PathText, Plan, Policy};
+use receipt::{
+    Diff, EditOperation, FileState, Mount, MountMode, Network, Part, PatchEntry, PatchOp, PathText,
+    Plan, Policy,
+};
 use serde_json::Value;
 use time::format_description::well_known::Rfc3339;
 
@@ -47,6 +50,8 @@ pub(super) fn of(ask: &Ask) -> String {
     unseen(value, &mut String::new(), &mut hidden);
     section(&mut out, "characters that would not be seen, in:", hidden);
     if let Some(plan) = &plan {
+        section(&mut out, "what would be written to the private copy:", written(plan));
+        section(&mut out, "how it would differ:", difference(plan));
         section(&mut out, "rules:", rules(plan));
         section(
             &mut out,
@@ -90,11 +95,14 @@ fn told(path: &PathText) -> String {
     format!("{} (not text)", escape::line(&text))
 }
 
-/// Every string with a character that a terminal would hide, move or turn around; arguments are listed anyway.
+/// Every string with a character that a terminal would hide, move or turn around; arguments and
+/// the lines of a diff are listed anyway.
 fn unseen(value: &Value, at: &mut String, found: &mut Vec<String>) {
     let length = at.len();
     match value {
-        Value::String(text) if !escape::is_plain(text) && !at.starts_with("argv[") => {
+        Value::String(text)
+            if !escape::is_plain(text) && !at.starts_with("argv[") && at != "edit.diff.text" =>
+        {
             found.push(format!("{at}, {}: {}", escape::extent(text), escape::line(text)));
         }
         Value::Array(items) => {
@@ -187,6 +195,49 @@ fn network(plan: &Plan) -> Vec<String> {
     reached.chain(denied).chain(private).collect()
 }
 
+/// Every file of an edit with its states, and what of it never goes to the workspace.
+fn written(plan: &Plan) -> Vec<String> {
+    let Some(edit) = &plan.edit else { return Vec::new() };
+    let state = |state: &Option<FileState>| match state {
+        Some(FileState { mode, sha256, size }) => format!("{sha256}, {size} bytes, mode {mode}"),
+        None => "nothing".to_owned(),
+    };
+    let entry = |PatchEntry { op, path, before, after }: &PatchEntry| {
+        let op = match op {
+            PatchOp::Create => "create",
+            PatchOp::Update => "update",
+            PatchOp::Delete => "delete",
+        };
+        format!("{op} {}: {} -> {}", told(path), state(before), state(after))
+    };
+    let operation = match &edit.operation {
+        EditOperation::Apply => None,
+        EditOperation::Move { source, destination } => {
+            Some(format!("move {} to {}", told(source), told(destination)))
+        }
+        EditOperation::Quarantine { id } => Some(format!("keep as {}", escape::line(id))),
+        EditOperation::Restore { id } => Some(format!("bring back {}", escape::line(id))),
+    };
+    let stays = edit.not_carried.iter().flat_map(|not_carried| &not_carried.entries);
+    let stays = stays.map(|entry| {
+        let (path, reason) = (told(&entry.path), escape::line(&entry.reason));
+        format!("stays in the private copy: {path}, {reason}")
+    });
+    operation.into_iter().chain(edit.entries.iter().map(entry)).chain(stays).collect()
+}
+
+/// Line by line, so that no line of a file passes for one of ours.
+fn difference(plan: &Plan) -> Vec<String> {
+    let Some(edit) = &plan.edit else { return Vec::new() };
+    let note = match &edit.diff {
+        Diff::Whole { .. } => None,
+        Diff::Cut { .. } => Some("(only the beginning is shown)".to_owned()),
+        Diff::Withheld {} => Some("(it holds what may not be shown)".to_owned()),
+    };
+    let lines = edit.diff.text().unwrap_or_default().split_terminator('\n');
+    lines.map(|line| format!("| {}", escape::line(line))).chain(note).collect()
+}
+
 fn policies(plan: &Plan) -> Vec<String> {
     if plan.policies.is_empty() {
         return Vec::new();
@@ -216,8 +267,9 @@ fn protected(plan: &Plan) -> Vec<String> {
     let decided = decided.filter(|part| (part.layer, &*part.rule) == (Layer::System, PROTECTED));
     let decided = decided.filter_map(|part| part.subject.as_ref());
     let listed = plan.patch.iter().flat_map(|patch| &patch.protected);
+    let edited = plan.edit.iter().flat_map(|edit| &edit.protected);
     let mut lines: Vec<String> = Vec::new();
-    for line in decided.chain(listed).map(told) {
+    for line in decided.chain(listed).chain(edited).map(told) {
         if !lines.contains(&line) {
             lines.push(line);
         }

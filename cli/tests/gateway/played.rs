@@ -72,6 +72,7 @@ pub(crate) fn plan(play: Play) -> Plan {
         snapshot: None,
         workspace: None,
         mcp: None,
+        edit: None,
         patch: play.imports().then(|| Patch {
             digest: patch_digest(),
             totals: Totals { entries: 1, bytes: 3 },

@@ -11,6 +11,7 @@
 mod admission;
 mod approval;
 mod canonical;
+mod edit;
 #[cfg(any(test, fuzzing))]
 mod fuzz;
 mod leaf;
@@ -31,6 +32,7 @@ pub use admission::{
 };
 pub use approval::{Approval, ApproverKey, NotAKey, PublicKey, SignedApproval, Unproven};
 pub use canonical::Malformed;
+pub use edit::{Diff, Edit, EditOperation};
 #[cfg(any(test, fuzzing))]
 pub use fuzz::fuzz_decoders;
 pub use leaf::{EKU_OID, Signing, Untrusted};

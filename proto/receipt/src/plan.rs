@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::canonical::{self, Malformed};
+use crate::edit::Edit;
 use crate::mcp::ToolServer;
 use crate::path_text::PathText;
 use crate::requirement::Requirement;
@@ -78,6 +79,8 @@ pub struct Plan {
     /// What is asked of a tool server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mcp: Option<ToolServer>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub edit: Option<Edit>,
 }
 
 impl Plan {

@@ -94,5 +94,6 @@ pub(super) fn plan(request: &wire::PlanRequest, shape: &Shape, manifest: Digest)
         workspace: None,
         patch: None,
         mcp: None,
+        edit: None,
     }
 }

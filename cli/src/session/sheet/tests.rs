@@ -165,3 +165,51 @@ fn who_is_needed_and_what_a_yes_covers_comes_last() {
         "{shown}"
     );
 }
+
+#[test]
+fn an_edit_shows_every_file_and_every_line_that_would_be_written() {
+    let mut plan = plan(&["x"]);
+    plan.argv = None;
+    let state = |mode: &str, bytes: &[u8]| receipt::FileState {
+        mode: mode.to_owned(),
+        sha256: Digest::of(bytes),
+        size: bytes.len() as u64,
+    };
+    let path = PathText::from("a\u{202e}b");
+    plan.edit = Some(receipt::Edit {
+        digest: Digest::of(b"edit"),
+        operation: receipt::EditOperation::Apply,
+        totals: receipt::Totals { entries: 1, bytes: 4 },
+        entries: vec![receipt::PatchEntry {
+            op: receipt::PatchOp::Update,
+            path: path.clone(),
+            before: Some(state("0644", b"one\n")),
+            after: Some(state("0755", b"two\n")),
+        }],
+        protected: vec![path],
+        not_carried: Some(receipt::NotCarried {
+            total: 1,
+            entries: vec![receipt::NotCarriedEntry {
+                path: ".env".into(),
+                reason: "secret_name".to_owned(),
+            }],
+        }),
+        diff: receipt::Diff::Cut { text: "-one\n+tw\u{200b}o\nneeded:\n".to_owned() },
+    });
+    let shown = ask(&plan).render();
+    let (before, after) = (Digest::of(b"one\n"), Digest::of(b"two\n"));
+    for lines in [
+        format!(
+            "\nwhat would be written to the private copy:\n  update a\\u{{202e}}b (5 bytes, 1 line): \
+             {before}, 4 bytes, mode 0644 -> {after}, 4 bytes, mode 0755\n  \
+             stays in the private copy: .env (4 bytes, 1 line), secret_name\n"
+        ),
+        "\nhow it would differ:\n  | -one\n  | +tw\\u{200b}o\n  | needed:\n  (only the beginning is shown)\n"
+            .to_owned(),
+        "obey on their own:\n  a\\u{202e}b (5 bytes, 1 line)".to_owned(),
+    ] {
+        assert!(shown.contains(&lines), "{lines}\n{shown}");
+    }
+    plan.edit.as_mut().unwrap().diff = receipt::Diff::Withheld {};
+    assert!(ask(&plan).render().contains("  (it holds what may not be shown)\n"));
+}

@@ -66,6 +66,7 @@ fn plan() -> Plan {
         workspace: None,
         patch: None,
         mcp: None,
+        edit: None,
     }
 }
 

@@ -75,6 +75,7 @@ pub(crate) fn plan(session: SessionId, run: RunId) -> Plan {
         workspace: None,
         patch: None,
         mcp: None,
+        edit: None,
     }
 }
 

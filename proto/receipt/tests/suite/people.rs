@@ -114,6 +114,7 @@ pub(crate) fn plan(approval: Vec<Requirement>) -> Plan {
         workspace: None,
         patch: None,
         mcp: None,
+        edit: None,
     }
 }
 

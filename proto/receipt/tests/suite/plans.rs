@@ -46,6 +46,7 @@ fn example() -> Plan {
         workspace: None,
         patch: None,
         mcp: None,
+        edit: None,
     }
 }
 
