@@ -187,6 +187,7 @@ impl Sandbox {
             session,
             rulebook,
             environment,
+            store: &self.store,
             engine,
             images: &self.images,
             dependencies: self.sessions.dependencies(),

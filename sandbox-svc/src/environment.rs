@@ -16,7 +16,7 @@ use crate::store::Taken;
 use crate::tree::carry::Carry;
 use crate::tree::scan::{Bounds, Found, ScanError, Target, scan, scan_known};
 use crate::tree::witness::{Known, Watch};
-use crate::tree::{Blobs, Dir, Inventory, NotCarried, Reason, RelPath, Rules};
+use crate::tree::{Blobs, Dir, Inventory, NotCarried, Reason, RelPath, Rules, name};
 
 #[derive(Debug)]
 pub(crate) struct Environment {
@@ -97,10 +97,7 @@ impl Source {
         before: &Before,
         walk: impl FnOnce(&Rules<'_>) -> T,
     ) -> T {
-        let read_denied = |path: &RelPath| {
-            let decision = rulebook.decide(Action::FsRead, Some(&path.to_subject()));
-            decision.effect == Effect::Deny
-        };
+        let read_denied = |path: &RelPath| is_denied(rulebook, path);
         walk(&Rules { read_denied: &read_denied, own: &self.own, before, carry: &self.carry })
     }
 
@@ -195,7 +192,19 @@ impl Environment {
         path.ancestors().find_map(|path| self.before.get(&path)).copied()
     }
 
-    /// A command is about to change the copy.
+    /// Why a file at the path is neither read nor carried, by its name and the names on the way to it.
+    pub(crate) fn kept_out(&self, rulebook: &Rulebook, path: &RelPath) -> Option<Reason> {
+        self.source.under_rules(rulebook, &self.before, |rules| {
+            path.ancestors().find_map(|at| rules.judge_name(&at, at != *path).err())
+        })
+    }
+
+    /// Whether the bytes are a secret that is not carried at this path.
+    pub(crate) fn is_secret(&self, path: &RelPath, bytes: &[u8]) -> bool {
+        name::begins_like_a_private_key(bytes) && !self.source.carry.takes(path, false)
+    }
+
+    /// A command or an edit is about to change the copy.
     pub(crate) fn forget_seen(&self) {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         seen.generation += 1;
@@ -234,4 +243,8 @@ impl Environment {
         let digest = patch.digest();
         Ok(Present { base, found, patch, digest })
     }
+}
+
+fn is_denied(rulebook: &Rulebook, path: &RelPath) -> bool {
+    rulebook.decide(Action::FsRead, Some(&path.to_subject())).effect == Effect::Deny
 }

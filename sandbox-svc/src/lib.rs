@@ -8,6 +8,8 @@ mod binding;
 mod calls;
 mod children;
 mod config;
+mod edit;
+mod edit_call;
 mod engine;
 mod environment;
 mod error;

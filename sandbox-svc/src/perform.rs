@@ -13,6 +13,7 @@ use tracing::{error, info, warn};
 use transport::Chain;
 
 use crate::calls::answer_of;
+use crate::edit_call::{Editing, Ended};
 use crate::environment::Environment;
 use crate::error::Error;
 use crate::exec::{Run, Unsettled};
@@ -72,7 +73,11 @@ impl Sandbox {
         let plan = Plan::parse(&row.plan.bytes)
             .map_err(|_| Error::Store(StoreError::Malformed("plan")))?;
         let call = Call { session: &session, row: &row, plan: &plan, live };
-        let report = match self.unfinished_import(&call).await? {
+        let unfinished = match call.plan.edit {
+            Some(_) => self.unfinished_edit(&call).await?,
+            None => self.unfinished_import(&call).await?,
+        };
+        let report = match unfinished {
             Some(report) => report,
             None => match self.gate(&call).await? {
                 Some(closed) => closed,
@@ -89,6 +94,15 @@ impl Sandbox {
             Imported::Untouched => Ok(None),
             ended => Ok(Some(self.import_report(call, ended))),
         }
+    }
+
+    /// A copy that a kill left half-edited; where the copy is gone there is nothing to mend.
+    async fn unfinished_edit(&self, call: &Call<'_>) -> Result<Option<Report>, Unsettled> {
+        let Some(journal) = self.store.import(call.row.plan.call).await? else { return Ok(None) };
+        let Some(environment) = self.environment(call.row.plan.session, call.row.plan.run) else {
+            return Ok(None);
+        };
+        Ok(edit_report(self.editing(call, &environment).go_on(journal).await?))
     }
 
     /// Nothing but a pure call begins before the ledger knows of it. A report closes the gate.
@@ -137,8 +151,21 @@ impl Sandbox {
             Err(Stop::Failed(error)) => return Err(error.into()),
         };
         match &planned.prepared {
-            Prepared::Read(_) | Prepared::Patch(planner::patch::Prepared::Inspect(_)) => {
+            Prepared::Read(_)
+            | Prepared::Search(_)
+            | Prepared::Status(_)
+            | Prepared::Edit(planner::edit::Prepared::Propose { .. })
+            | Prepared::Patch(planner::patch::Prepared::Inspect(_)) => {
                 self.pure(&environment, planned).await
+            }
+            Prepared::Edit(planner::edit::Prepared::Edit(proposal)) => {
+                let ended = self.editing(call, &environment).begin(proposal).await?;
+                let failed = || not_done(Reason::EditFailed.into());
+                Ok(edit_report(ended).unwrap_or_else(failed))
+            }
+            // Nobody admits what the rules deny.
+            Prepared::Edit(planner::edit::Prepared::Denied) => {
+                Ok(not_done(Reason::PlanStale.into()))
             }
             Prepared::Command(planner::command::Prepared::Exec) => {
                 self.command(call, Some(&environment)).await
@@ -163,6 +190,10 @@ impl Sandbox {
                 Ok(self.import_report(call, ended))
             }
         }
+    }
+
+    fn editing<'a>(&'a self, call: &Call<'a>, environment: &'a Arc<Environment>) -> Editing<'a> {
+        Editing { sandbox: self, environment, row: call.row, plan: call.plan }
     }
 
     fn importing<'a>(&'a self, call: &Call<'a>) -> Result<Importing<'a>, Error> {
@@ -242,7 +273,7 @@ impl Sandbox {
         report: Report,
     ) -> Result<wire::Finished, Unsettled> {
         let Call { session, row, live, .. } = call;
-        let Report { mut finished, status, stopped, base, applied } = report;
+        let Report { mut finished, status, stopped, base, applied, edited } = report;
         let (tenant, rev) = (&row.tenant, session.policy_rev());
         let mut records: Vec<Record> = Vec::new();
         if let Some(data) = stopped {
@@ -275,6 +306,7 @@ impl Sandbox {
             output: &output,
             base: base.as_ref().map(|base| (self.children.host_of(row.plan.run), base)),
             applied,
+            edited: edited.as_ref(),
         };
         self.failpoint.hit("call-closing")?;
         self.store.finish(&closing).await?;
@@ -310,5 +342,14 @@ impl Sandbox {
             }
         }
         Ok(())
+    }
+}
+
+/// Nothing, where the edit may begin anew.
+fn edit_report(ended: Ended) -> Option<Report> {
+    match ended {
+        Ended::Done { result, edited } => Some(Report { edited: Some(edited), ..done(result) }),
+        Ended::Refused(refusal) => Some(not_done(refusal)),
+        Ended::Untouched => None,
     }
 }

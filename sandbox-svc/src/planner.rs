@@ -3,10 +3,13 @@
 
 pub(crate) mod command;
 pub(crate) mod delegate;
+pub(crate) mod edit;
 mod mounted;
 mod parts;
 pub(crate) mod patch;
 pub(crate) mod read;
+pub(crate) mod search;
+pub(crate) mod status;
 
 use std::sync::Arc;
 
@@ -47,6 +50,9 @@ pub(crate) struct Planned {
 #[derive(Debug, Clone)]
 pub(crate) enum Prepared {
     Read(read::Prepared),
+    Search(search::Prepared),
+    Status(status::Prepared),
+    Edit(edit::Prepared),
     Command(command::Prepared),
     Patch(patch::Prepared),
     Delegate(delegate::Prepared),
@@ -85,6 +91,7 @@ pub(crate) struct Planner<'a> {
     /// As it is now.
     pub(crate) rulebook: &'a Arc<Rulebook>,
     pub(crate) environment: &'a Arc<Environment>,
+    pub(crate) store: &'a Store,
     pub(crate) engine: Option<&'a Docker>,
     pub(crate) images: &'a Images,
     pub(crate) dependencies: &'a Dependencies,
@@ -98,6 +105,9 @@ impl Planner<'_> {
     pub(crate) async fn plan(&self, tool: Tool, arguments: Arguments) -> Result<Planned, Stop> {
         let (plan, prepared) = match arguments {
             Arguments::Read(arguments) => self.read(tool, arguments),
+            Arguments::Search(arguments) => self.search(tool, arguments).await?,
+            Arguments::Status(arguments) => self.status(tool, arguments).await?,
+            Arguments::Edit(arguments) => self.edit(tool, arguments).await?,
             Arguments::Command(arguments) => self.command(tool, arguments).await?,
             Arguments::Patch(arguments) => self.patch(tool, arguments).await?,
             Arguments::Delegate(arguments) => self.delegate(tool, arguments),
@@ -144,6 +154,7 @@ impl Planner<'_> {
             workspace: None,
             patch: None,
             mcp: None,
+            edit: None,
         }
     }
 

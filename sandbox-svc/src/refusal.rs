@@ -82,6 +82,20 @@ pub(crate) enum Reason {
     MountWithheld,
     MountChanged,
     MountEdited,
+    CursorStale,
+    PatternInvalid,
+    PathNotWritable,
+    PathExists,
+    EditEmpty,
+    EditStale,
+    EditNotText,
+    EditNotPossible,
+    EditTooLarge,
+    EditFailed,
+    EditIncomplete,
+    ProposalChanged,
+    QuarantineUnknown,
+    QuarantineFull,
 }
 
 impl Reason {
@@ -180,6 +194,37 @@ impl Reason {
             }
             Self::MountEdited => {
                 ("MOUNT_EDITED", "the private copy holds changes where commands write directly")
+            }
+            Self::CursorStale => {
+                ("CURSOR_STALE", "the cursor belongs to another request or to what is gone")
+            }
+            Self::PatternInvalid => {
+                ("PATTERN_INVALID", "the query is no regular expression of lines")
+            }
+            Self::PathNotWritable => ("PATH_NOT_WRITABLE", "no file can be written there"),
+            Self::PathExists => ("PATH_EXISTS", "something of that name is there"),
+            Self::EditEmpty => ("EDIT_EMPTY", "nothing would change"),
+            Self::EditStale => ("EDIT_STALE", "the file is not what the edit expects"),
+            Self::EditNotText => ("EDIT_NOT_TEXT", "the file is not UTF-8 text"),
+            Self::EditNotPossible => {
+                ("EDIT_NOT_POSSIBLE", "what the edit is about is not in the file as it says")
+            }
+            Self::EditTooLarge => ("EDIT_TOO_LARGE", "the file is larger than an edit may make it"),
+            Self::EditFailed => {
+                ("EDIT_FAILED", "the edit could not be written; nothing has changed")
+            }
+            Self::EditIncomplete => (
+                "EDIT_INCOMPLETE",
+                "the edit could not be written, and not everything could be taken back",
+            ),
+            Self::ProposalChanged => {
+                ("PROPOSAL_CHANGED", "the changes do not come to what was proposed")
+            }
+            Self::QuarantineUnknown => {
+                ("QUARANTINE_UNKNOWN", "no file is kept under that quarantineId")
+            }
+            Self::QuarantineFull => {
+                ("QUARANTINE_FULL", "the run keeps as many quarantined files as it may")
             }
         }
     }

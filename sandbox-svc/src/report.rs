@@ -12,6 +12,7 @@ use crate::exec::Run;
 use crate::lifecycle::{Ended, Outcome};
 use crate::refusal::Refusal;
 use crate::retake::Retaken;
+use crate::store::Edited;
 use crate::store::StoreError;
 use crate::tree::Inventory;
 use crate::tree::stamp::Changes;
@@ -28,6 +29,8 @@ pub(crate) struct Report {
     pub(crate) base: Option<Inventory>,
     /// An import was applied.
     pub(crate) applied: bool,
+    /// What an edit changed in the copy.
+    pub(crate) edited: Option<Edited>,
 }
 
 /// What a command did to the workspace itself.
@@ -96,7 +99,7 @@ pub(crate) fn command_report(
         stopped_data: Vec::new(),
         duration_ms: ended.duration_ms,
     };
-    Ok(Report { finished, status, stopped, base: None, applied: false })
+    Ok(Report { finished, status, stopped, base: None, applied: false, edited: None })
 }
 
 /// Of the container that was started, as the ledger knows it.
@@ -180,6 +183,7 @@ pub(crate) fn done(result_json: Vec<u8>) -> Report {
         stopped: None,
         base: None,
         applied: false,
+        edited: None,
     }
 }
 
@@ -191,6 +195,7 @@ pub(crate) fn not_done(refusal: Refusal) -> Report {
         stopped: None,
         base: None,
         applied: false,
+        edited: None,
     }
 }
 
@@ -204,12 +209,20 @@ pub(crate) fn canceled() -> Report {
         stopped: None,
         base: None,
         applied: false,
+        edited: None,
     }
 }
 
 pub(crate) fn lost(may_have_run: bool) -> Report {
     let finished = finished(End::Lost(common::Lost { may_have_run }));
-    Report { finished, status: event::CallStatus::Lost, stopped: None, base: None, applied: false }
+    Report {
+        finished,
+        status: event::CallStatus::Lost,
+        stopped: None,
+        base: None,
+        applied: false,
+        edited: None,
+    }
 }
 
 fn finished(end: End) -> wire::Finished {

@@ -134,6 +134,13 @@ impl Place {
         Ok(())
     }
 
+    /// Files that edits took out of the copy, or are about to write, by digest; no container sees them.
+    pub(crate) fn kept(&self) -> io::Result<PathBuf> {
+        let path = self.root.join("kept");
+        private_directory(&path)?;
+        Ok(path)
+    }
+
     pub(crate) fn make(&self, owner: u32, size: Size) -> io::Result<()> {
         private_directory(&self.root)?;
         private_directory(&self.blobs())?;

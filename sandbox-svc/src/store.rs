@@ -2,6 +2,7 @@
 //! outbox. Each method is one whole transaction; nobody else writes it.
 
 mod child;
+mod edit;
 mod environment;
 mod execution;
 mod outbox;
@@ -19,6 +20,7 @@ use sqlx::{Row as _, Sqlite, Transaction};
 use uuid::Uuid;
 
 pub(crate) use child::ChildRow;
+pub(crate) use edit::{Edited, Fate, Kept, Mutation, Numbered};
 pub(crate) use environment::{Begun, EnvironmentRow, EnvironmentState, NewEnvironment, Taken};
 pub(crate) use execution::{
     Accepted, Closing, ExecutionRow, ExecutionState, ImportRow, NewExecution, PlanRow, Refused,

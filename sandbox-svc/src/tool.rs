@@ -1,9 +1,13 @@
 //! The tools a session offers, by family, and how their arguments are decoded. It parses; it decides nothing.
 
 pub(crate) mod command;
+pub(crate) mod cursor;
 pub(crate) mod delegate;
+pub(crate) mod edit;
 pub(crate) mod patch;
 pub(crate) mod read;
+pub(crate) mod search;
+pub(crate) mod status;
 
 use std::fmt;
 
@@ -17,6 +21,9 @@ use crate::tree::RelPath;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Tool {
     Read(read::Tool),
+    Search(search::Tool),
+    Status(status::Tool),
+    Edit(edit::Tool),
     Command(command::Tool),
     Patch(patch::Tool),
     Delegate(delegate::Tool),
@@ -26,6 +33,9 @@ pub(crate) enum Tool {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Arguments {
     Read(read::Arguments),
+    Search(search::Arguments),
+    Status(status::Arguments),
+    Edit(edit::Arguments),
     Command(command::Arguments),
     Patch(patch::Arguments),
     Delegate(delegate::Arguments),
@@ -42,6 +52,9 @@ impl Tool {
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Read(tool) => tool.as_str(),
+            Self::Search(tool) => tool.as_str(),
+            Self::Status(tool) => tool.as_str(),
+            Self::Edit(tool) => tool.as_str(),
             Self::Command(tool) => tool.as_str(),
             Self::Patch(tool) => tool.as_str(),
             Self::Delegate(tool) => tool.as_str(),
@@ -55,10 +68,14 @@ impl Tool {
             Backend::Oci => command::Tool::ALL,
         };
         let read = read::Tool::ALL.iter().copied().map(Self::Read);
+        let search = search::Tool::ALL.iter().copied().map(Self::Search);
+        let status = status::Tool::ALL.iter().copied().map(Self::Status);
+        let edit = edit::Tool::ALL.iter().copied().map(Self::Edit);
         let command = commands.iter().copied().map(Self::Command);
         let patch = patch::Tool::ALL.iter().copied().map(Self::Patch);
         let delegate = delegate::Tool::ALL.iter().copied().map(Self::Delegate);
-        read.chain(command).chain(patch).chain(delegate)
+        let known = read.chain(search).chain(status).chain(edit);
+        known.chain(command).chain(patch).chain(delegate)
     }
 
     pub(crate) fn parse(name: &str, backend: Backend) -> Result<Self, Refusal> {
@@ -73,6 +90,9 @@ impl Tool {
     pub(crate) fn to_wire(self) -> wire::Tool {
         let Texts { description, schema } = match self {
             Self::Read(tool) => tool.texts(),
+            Self::Search(tool) => tool.texts(),
+            Self::Status(tool) => tool.texts(),
+            Self::Edit(tool) => tool.texts(),
             Self::Command(tool) => tool.texts(),
             Self::Patch(tool) => tool.texts(),
             Self::Delegate(tool) => tool.texts(),
@@ -87,6 +107,9 @@ impl Tool {
     pub(crate) fn arguments(self, bytes: &[u8]) -> Result<Arguments, Refusal> {
         match self {
             Self::Read(tool) => tool.arguments(bytes).map(Arguments::Read),
+            Self::Search(tool) => tool.arguments(bytes).map(Arguments::Search),
+            Self::Status(tool) => tool.arguments(bytes).map(Arguments::Status),
+            Self::Edit(tool) => tool.arguments(bytes).map(Arguments::Edit),
             Self::Command(tool) => tool.arguments(bytes).map(Arguments::Command),
             Self::Patch(tool) => tool.arguments(bytes).map(Arguments::Patch),
             Self::Delegate(tool) => tool.arguments(bytes).map(Arguments::Delegate),
@@ -122,7 +145,27 @@ mod tests {
     #[test]
     fn without_a_back_end_there_is_no_command_tool() {
         let names: Vec<_> = Tool::offered(Backend::None).map(Tool::as_str).collect();
-        assert_eq!(names, ["list_files", "read_file", "inspect_patch", "import_patch", "delegate"]);
+        assert_eq!(
+            names,
+            [
+                "list_files",
+                "read_file",
+                "read_files",
+                "search_files",
+                "search_many",
+                "environment_status",
+                "workspace_diff",
+                "mutation_audit",
+                "propose_edits",
+                "apply_edits",
+                "move_file",
+                "quarantine_file",
+                "restore_file",
+                "inspect_patch",
+                "import_patch",
+                "delegate",
+            ]
+        );
         let refused = Tool::parse("process.exec", Backend::None).unwrap_err();
         assert_eq!(refused.reason, Reason::ToolUnknown);
     }

@@ -7,6 +7,7 @@ mod children;
 mod decisions;
 mod demo;
 mod denials;
+mod edits;
 mod faults;
 mod held;
 mod isolation;

@@ -67,11 +67,11 @@ fn renamed((from, to): (&RelPath, &RelPath)) -> Value {
 }
 
 /// What is in the copy and does not come along.
-fn stays(entry: &NotCarried) -> Value {
+pub(super) fn stays(entry: &NotCarried) -> Value {
     json!({ "path": text(&entry.path), "reason": entry.reason.as_str() })
 }
 
-fn entry_value(entry: &Entry) -> Value {
+pub(super) fn entry_value(entry: &Entry) -> Value {
     let mut value = json!({ "path": text(&entry.path), "op": op(entry) });
     for (name, node) in [("before", entry.change.before()), ("after", entry.change.after())] {
         if let Some(node) = node {
@@ -94,7 +94,7 @@ pub(crate) fn op(entry: &Entry) -> &'static str {
 }
 
 /// One entry as text for people. Blocks.
-fn diff_of(environment: &Environment, entry: &Entry) -> Result<String, Stop> {
+pub(super) fn diff_of(environment: &Environment, entry: &Entry) -> Result<String, Stop> {
     diff_with(entry, &mut |path, node| match entry.change.before() {
         Some(before) if before == node => base_bytes(environment, node),
         Some(_) | None => read_copy(environment, path, node),

@@ -40,7 +40,10 @@ impl Sandbox {
                 Err(Stop::Failed(error)) => return Err(error),
                 Err(Stop::Refused(refusal)) => refusal,
             };
-            if matches!(refusal.reason, Reason::PlanStale | Reason::HostChanged) {
+            if matches!(
+                refusal.reason,
+                Reason::PlanStale | Reason::HostChanged | Reason::EditStale | Reason::PathExists
+            ) {
                 sandbox.spend(&session, &order).await?;
             }
             let (call, digest) = (order.target.call, Some(order.plan_digest));

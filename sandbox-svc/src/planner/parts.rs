@@ -19,7 +19,7 @@ const SHOWN_PROTECTED: usize = 200;
 const ROOM: usize = 4_500;
 
 /// Parts in the order of the plan, and the allows that they need.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Parts {
     parts: Vec<Part>,
     wanted: Vec<Requirement>,
@@ -42,6 +42,17 @@ impl Parts {
 
     pub(super) fn add_named(&mut self, subject: &str, decision: &Decision) {
         self.add(Some(subject.to_owned().into()), decision);
+    }
+
+    /// Told by how they were decided, each kind with its number of paths.
+    pub(super) fn add_grouped(
+        &mut self,
+        action: Action,
+        decisions: impl IntoIterator<Item = Decision>,
+    ) {
+        let all = Self::of(decisions);
+        self.wanted.extend(all.wanted);
+        self.parts.extend(grouped(action, all.parts));
     }
 
     fn add(&mut self, subject: Option<PathText>, decision: &Decision) {

@@ -1,18 +1,21 @@
 //! Plans of the tools that look at the private copy. They change nothing, and so does this.
 
+use std::collections::BTreeSet;
+
 use manifest::Action;
-use receipt::Plan;
+use receipt::{PathText, Plan};
 
 use super::parts::Parts;
 use super::{Planner, subject_of};
 use crate::tool::Tool;
-use crate::tool::read::Arguments;
+use crate::tool::read::{Arguments, Slice};
 use crate::tree::RelPath;
 
 #[derive(Debug, Clone)]
 pub(crate) enum Prepared {
     ListFiles { path: RelPath, limit: usize, after: Option<RelPath> },
-    ReadFile { path: RelPath, start: u64, end: Option<u64> },
+    ReadFile(Slice),
+    ReadFiles(Vec<Slice>),
 }
 
 impl Planner<'_> {
@@ -24,14 +27,34 @@ impl Planner<'_> {
                 parts.put_into(&mut plan);
                 (plan, Prepared::ListFiles { path, limit, after })
             }
-            Arguments::ReadFile { path, start, end } => {
-                let mut plan = self.pure(tool, Action::FsRead, subject_of(&path));
-                let mut parts = Parts::default();
-                parts.add_at(&path, &self.decide(Action::FsRead, &path.to_subject()));
-                parts.put_into(&mut plan);
-                (plan, Prepared::ReadFile { path, start, end })
+            Arguments::ReadFile(slice) => {
+                (self.reading(tool, &[&slice.path]), Prepared::ReadFile(slice))
+            }
+            Arguments::ReadFiles(slices) => {
+                let paths: Vec<_> = slices.iter().map(|slice| &slice.path).collect();
+                (self.reading(tool, &paths), Prepared::ReadFiles(slices))
             }
         };
         (plan, super::Prepared::Read(prepared))
+    }
+
+    /// A part for each file, once.
+    pub(super) fn reading(&self, tool: Tool, paths: &[&RelPath]) -> Plan {
+        let different: BTreeSet<_> = paths.iter().copied().collect();
+        let mut plan = self.pure(tool, Action::FsRead, several(&different));
+        let mut parts = Parts::default();
+        for path in different {
+            parts.add_at(path, &self.decide(Action::FsRead, &path.to_subject()));
+        }
+        parts.put_into(&mut plan);
+        plan
+    }
+}
+
+/// What a plan is about that is about these.
+pub(super) fn several(paths: &BTreeSet<&RelPath>) -> PathText {
+    match paths.first() {
+        Some(path) if paths.len() == 1 => subject_of(path),
+        Some(_) | None => format!("{} paths", paths.len()).into(),
     }
 }

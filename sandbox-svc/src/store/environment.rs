@@ -7,6 +7,7 @@ use event::id::{RunId, SessionId};
 use sqlx::sqlite::SqliteRow;
 use sqlx::{Row as _, Sqlite, Transaction};
 
+use super::edit::forget_edits;
 use super::receipt::forget_revoked;
 use super::{Result, Store, StoreError, child, digest, id};
 use crate::binding::{Binding, Bindings};
@@ -193,6 +194,7 @@ impl Store {
         if over {
             child::close_all(&mut tx, run).await?;
             forget_run(&mut tx, run).await?;
+            forget_edits(&mut tx, run).await?;
         }
         Ok(tx.commit().await?)
     }

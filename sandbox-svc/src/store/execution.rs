@@ -10,6 +10,7 @@ use sqlx::sqlite::SqliteRow;
 use sqlx::{Row as _, Sqlite};
 use uuid::Uuid;
 
+use super::edit::{Edited, note_edited};
 use super::outbox::append;
 use super::receipt::{consume, is_revoked};
 use super::{Record, Result, Store, StoreError, digest, id, to_i64, to_u64};
@@ -139,6 +140,8 @@ pub(crate) struct Closing<'a> {
     pub(crate) base: Option<(RunId, &'a Inventory)>,
     /// The call's import is over, if it had one; what it replaced is kept when it was applied.
     pub(crate) applied: bool,
+    /// What an edit changed in the run's copy.
+    pub(crate) edited: Option<&'a Edited>,
 }
 
 pub(crate) struct ImportRow {
@@ -375,6 +378,9 @@ impl Store {
             false => "DELETE FROM undo WHERE call = ?1 AND kept = 0",
         };
         sqlx::query(undo).bind(&call).execute(&mut *tx).await?;
+        if let Some(edited) = closing.edited {
+            note_edited(&mut tx, edited).await?;
+        }
         sqlx::query("UPDATE execution SET state = 'finished', finished = ?2 WHERE call = ?1")
             .bind(&call)
             .bind(closing.finished)

@@ -121,7 +121,25 @@ async fn what_this_host_cannot_do_is_refused_by_name() {
     let tools: Vec<_> = answer.tools.iter().map(|tool| tool.name.as_str()).collect();
     assert_eq!(
         tools,
-        ["list_files", "read_file", "process.exec", "inspect_patch", "import_patch", "delegate"]
+        [
+            "list_files",
+            "read_file",
+            "read_files",
+            "search_files",
+            "search_many",
+            "environment_status",
+            "workspace_diff",
+            "mutation_audit",
+            "propose_edits",
+            "apply_edits",
+            "move_file",
+            "quarantine_file",
+            "restore_file",
+            "process.exec",
+            "inspect_patch",
+            "import_patch",
+            "delegate",
+        ]
     );
 }
 

@@ -18,8 +18,9 @@ async fn an_allowed_read_is_answered_with_its_plan() {
     let digest = event::Digest::of(b"one\ntwo\nthree\n").to_string();
     assert_eq!(
         read.result.unwrap(),
-        json!({ "path": "src/a.rs", "digest": digest, "startLine": 2, "endLine": 2, "totalLines": 3,
-                "truncated": true, "utf8": true, "content": "two\n" })
+        json!({ "schemaVersion": 1, "kind": "file", "path": "src/a.rs", "digest": digest, "size": 14,
+                "startLine": 2, "endLine": 2, "totalLines": 3, "lineEnding": "lf", "byteOrderMark": false,
+                "finalNewline": true, "truncated": true, "utf8": true, "content": "two\n" })
     );
     let list = run.plan("list_files", json!({ "limit": 2 })).await.result.unwrap();
     let paths: Vec<_> =
@@ -129,11 +130,9 @@ async fn a_directory_swapped_for_a_link_while_it_is_read_shows_nothing_of_the_ho
         });
         let environment = world.sandbox().environment(run.session, run.run).unwrap();
         let path = crate::tree::RelPath::parse(b"d/passwd").unwrap();
-        let prepared = crate::planner::Prepared::Read(crate::planner::read::Prepared::ReadFile {
-            path,
-            start: 1,
-            end: None,
-        });
+        let prepared = crate::planner::Prepared::Read(crate::planner::read::Prepared::ReadFile(
+            crate::tool::read::Slice { path, start: 1, end: None },
+        ));
         let planned = crate::planner::Planned { prepared, ..planned };
         for _ in 0..5_000 {
             match crate::answer::answer(&environment, &planned) {

@@ -259,7 +259,6 @@ impl World {
             flag("listen", &"127.0.0.1:0"),
             flag("state-dir", &self.dir.path().join("state").display()),
             flag("audit-endpoint", &self.ledger_addr),
-            flag("engine-socket", &self.engine.display()),
             flag("workspace", &format!("demo={}", self.workspace().display())),
             flag("dependency", &format!("lib={}", self.dependency().display())),
             flag("staging", &self.staging),
@@ -274,6 +273,9 @@ impl World {
             flag("max-tmp-bytes", &"64MiB"),
             flag("warm-containers", &self.warm),
         ];
+        // An empty path is a host without an engine.
+        let engine = (!self.engine.as_os_str().is_empty())
+            .then(|| flag("engine-socket", &self.engine.display()));
         let above = |name: &str, file: &str| flag(name, &self.dir.path().join(file).display());
         let above = [
             above("ceiling", "ceiling.yaml"),
@@ -281,7 +283,7 @@ impl World {
             above("approver-keys", "approvers.yaml"),
         ];
         let above = above.into_iter().filter(|_| self.governed);
-        let args = args.into_iter().chain(above).map(OsString::from);
+        let args = args.into_iter().chain(engine).chain(above).map(OsString::from);
         <Config as clap::Parser>::try_parse_from(args).unwrap()
     }
 

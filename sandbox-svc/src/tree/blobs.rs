@@ -190,6 +190,14 @@ impl Blobs {
         }
     }
 
+    /// Succeeds when there is nothing of that digest, as well.
+    pub(crate) fn forget(&self, digest: Digest) -> io::Result<()> {
+        match rustix::fs::unlinkat(&self.0, name(digest), AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
     /// The bytes of that digest.
     pub(crate) fn read(&self, digest: Digest, size: u64) -> Result<Vec<u8>, BlobError> {
         let mut bytes = Vec::new();

@@ -24,12 +24,29 @@ pub(crate) struct Rules<'a> {
 impl Rules<'_> {
     /// Judges an entry before it is opened: why it stays out, or else what it is carried in spite of.
     pub(crate) fn judge(&self, path: &RelPath, meta: &Meta) -> Result<Option<Reason>, Reason> {
+        if self.own.contains(&meta.identity()) {
+            return Err(Reason::ServiceState);
+        }
+        let in_spite_of = self.judge_name(path, meta.kind == Kind::Directory)?;
+        match meta.kind {
+            Kind::Directory | Kind::Link => Ok(in_spite_of),
+            Kind::File if meta.links > 1 => Err(Reason::Linked),
+            Kind::File => Ok(in_spite_of),
+            Kind::Special => Err(Reason::Special),
+        }
+    }
+
+    /// The same by name and place alone, for an entry that need not be there.
+    pub(crate) fn judge_name(
+        &self,
+        path: &RelPath,
+        is_directory: bool,
+    ) -> Result<Option<Reason>, Reason> {
         let Some((parent, entry)) = path.split() else { return Ok(None) };
-        let is_directory = meta.kind == Kind::Directory;
         if name::is_git(entry) {
             return Err(Reason::GitMetadata);
         }
-        if self.own.contains(&meta.identity()) || is_staging(path) {
+        if is_staging(path) {
             return Err(Reason::ServiceState);
         }
         let in_spite_of = self.secret(&parent, entry, is_directory);
@@ -42,12 +59,7 @@ impl Rules<'_> {
         if self.before.contains_key(path) {
             return Err(Reason::WithheldBefore);
         }
-        match meta.kind {
-            Kind::Directory | Kind::Link => Ok(in_spite_of),
-            Kind::File if meta.links > 1 => Err(Reason::Linked),
-            Kind::File => Ok(in_spite_of),
-            Kind::Special => Err(Reason::Special),
-        }
+        Ok(in_spite_of)
     }
 
     fn secret(&self, parent: &RelPath, entry: &[u8], is_directory: bool) -> Option<Reason> {

@@ -170,7 +170,7 @@ fn who_is_needed_and_what_a_yes_covers_comes_last() {
 fn an_edit_shows_every_file_and_every_line_that_would_be_written() {
     let mut plan = plan(&["x"]);
     plan.argv = None;
-    let state = |mode: &str, bytes: &[u8]| receipt::FileState {
+    let state = |mode: &str, bytes: &[u8]| FileState {
         mode: mode.to_owned(),
         sha256: Digest::of(bytes),
         size: bytes.len() as u64,
@@ -178,10 +178,10 @@ fn an_edit_shows_every_file_and_every_line_that_would_be_written() {
     let path = PathText::from("a\u{202e}b");
     plan.edit = Some(receipt::Edit {
         digest: Digest::of(b"edit"),
-        operation: receipt::EditOperation::Apply,
+        operation: EditOperation::Apply,
         totals: receipt::Totals { entries: 1, bytes: 4 },
-        entries: vec![receipt::PatchEntry {
-            op: receipt::PatchOp::Update,
+        entries: vec![PatchEntry {
+            op: PatchOp::Update,
             path: path.clone(),
             before: Some(state("0644", b"one\n")),
             after: Some(state("0755", b"two\n")),
@@ -194,7 +194,7 @@ fn an_edit_shows_every_file_and_every_line_that_would_be_written() {
                 reason: "secret_name".to_owned(),
             }],
         }),
-        diff: receipt::Diff::Cut { text: "-one\n+tw\u{200b}o\nneeded:\n".to_owned() },
+        diff: Diff::Cut { text: "-one\n+tw\u{200b}o\nneeded:\n".to_owned() },
     });
     let shown = ask(&plan).render();
     let (before, after) = (Digest::of(b"one\n"), Digest::of(b"two\n"));
@@ -210,6 +210,6 @@ fn an_edit_shows_every_file_and_every_line_that_would_be_written() {
     ] {
         assert!(shown.contains(&lines), "{lines}\n{shown}");
     }
-    plan.edit.as_mut().unwrap().diff = receipt::Diff::Withheld {};
+    plan.edit.as_mut().unwrap().diff = Diff::Withheld {};
     assert!(ask(&plan).render().contains("  (it holds what may not be shown)\n"));
 }
