@@ -229,6 +229,7 @@ prop_compose! {
             workspace,
             patch,
             mcp: None,
+            edit: None,
         }
     }
 }
