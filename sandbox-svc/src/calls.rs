@@ -193,7 +193,6 @@ impl Sandbox {
             dependencies: self.sessions.dependencies(),
             ceilings: &self.ceilings,
             run,
-            store: &self.store,
             call,
         };
         planner.plan(tool, arguments).await

@@ -97,7 +97,6 @@ pub(crate) struct Planner<'a> {
     pub(crate) dependencies: &'a Dependencies,
     pub(crate) ceilings: &'a Ceilings,
     pub(crate) run: RunId,
-    pub(crate) store: &'a Store,
     pub(crate) call: CallId,
 }
 

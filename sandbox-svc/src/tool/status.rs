@@ -3,7 +3,7 @@
 
 use serde::Deserialize;
 
-use super::{Nothing, Texts, decode, invalid, place};
+use super::{Texts, decode, invalid, place};
 use crate::refusal::Refusal;
 use crate::tree::RelPath;
 
@@ -78,6 +78,11 @@ impl Tool {
         }
     }
 }
+
+/// The arguments of a tool that takes none.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Nothing {}
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
