@@ -42,6 +42,11 @@ const CAPABILITIES: &[Capability] = &[
         holders: &["gateway", "acp", "harness"],
         why: "the only face to people",
     },
+    Capability {
+        krate: "egress",
+        holders: &["sandbox-svc"],
+        why: "one starter of brokers agrees with them on their work",
+    },
     Capability { krate: "rcgen", holders: &["harness"], why: "no service mints identities" },
     Capability {
         krate: "ledger",

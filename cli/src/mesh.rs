@@ -43,7 +43,7 @@ pub use known::{Known, Secret};
 pub use layout::Layout;
 pub(crate) use notices::Notices;
 pub use policy::PolicyFiles;
-pub(crate) use prepare::{Situation, free_ports, has_program, named, origin, situation};
+pub(crate) use prepare::{Situation, free_ports, lacks_programs, named, origin, situation};
 pub use programs::beside_this_program;
 
 use crate::file;
@@ -253,6 +253,10 @@ impl Mesh {
         self.began.insert(service, log.metadata().map_err(failed)?.len());
         let errors = log.try_clone().map_err(failed)?;
         command.arg("--config").arg(self.layout.config(service));
+        if service == Service::SandboxSvc {
+            let broker = programs::named(&self.programs, programs::EGRESS)?;
+            command.arg("--egress-program").arg(broker);
+        }
         command.env_clear().env("PATH", PATH);
         // Its own group: a terminal's Ctrl-C reaches the mesh, which ends the services in order.
         command

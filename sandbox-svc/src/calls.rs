@@ -193,6 +193,7 @@ impl Sandbox {
             dependencies: self.sessions.dependencies(),
             ceilings: &self.ceilings,
             run,
+            brokers: self.brokers.as_ref(),
             call,
         };
         planner.plan(tool, arguments).await

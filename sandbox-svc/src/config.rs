@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
@@ -9,6 +10,7 @@ use std::time::Duration;
 
 use transport::{Args, Endpoint, Validate};
 
+use crate::broker::Brokers;
 use crate::mounts::dependency::{Dependencies, Dependency};
 use crate::tree::carry::Carry;
 
@@ -134,6 +136,15 @@ pub struct Config {
     /// again when it changes. Without it no signature counts
     #[arg(long, value_name = "FILE")]
     pub approver_keys: Option<PathBuf>,
+
+    /// The egress broker, harness-egress: with it commands reach the hosts that manifests allow, without it none
+    #[arg(long, value_name = "FILE")]
+    pub egress_program: Option<PathBuf>,
+
+    /// A host of this machine or site that commands may reach where their manifest allows it, repeatable; all other
+    /// hosts must be on the public internet
+    #[arg(long, value_name = "HOST:PORT", value_delimiter = ',')]
+    pub egress_private: Vec<egress::Target>,
 
     /// Where to die, for tests of recovery
     #[cfg(debug_assertions)]
@@ -298,6 +309,11 @@ impl Config {
         Dependencies::open(&self.dependency, &[&self.state_dir, &self.transport.tls_dir])
     }
 
+    pub(crate) fn brokers(&self) -> Option<Brokers> {
+        let program = self.egress_program.clone()?;
+        Some(Brokers { program, private: self.egress_private.iter().cloned().collect() })
+    }
+
     #[cfg(debug_assertions)]
     pub(crate) fn failpoint(&self) -> crate::failpoint::Failpoint {
         match &self.failpoint {
@@ -343,6 +359,7 @@ impl Validate for Config {
         if let Err(found) = self.dependencies() {
             faults.extend(found);
         }
+        faults.extend(self.egress_fault());
         if let Err(found) = crate::policy::Policies::open(self) {
             faults.extend(found);
         }
@@ -351,6 +368,22 @@ impl Validate for Config {
 }
 
 impl Config {
+    fn egress_fault(&self) -> Option<String> {
+        let Some(program) = &self.egress_program else {
+            let unused = !self.egress_private.is_empty();
+            return unused.then(|| {
+                "--egress-private: nothing is reached without --egress-program; name it too"
+                    .to_owned()
+            });
+        };
+        let runs = program.is_absolute()
+            && program
+                .metadata()
+                .is_ok_and(|it| it.is_file() && it.permissions().mode() & 0o111 != 0);
+        let what = "not a program by its whole path; name harness-egress";
+        (!runs).then(|| format!("--egress-program {}: {what}", program.display()))
+    }
+
     fn workspace_fault(&self, workspace: &Workspace) -> Option<String> {
         let Workspace { name, dir } = workspace;
         let fault = |what: &str| Some(format!("--workspace {name}={}: {what}", dir.display()));

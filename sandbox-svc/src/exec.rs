@@ -7,21 +7,24 @@
 
 mod make;
 mod mounted;
+mod network;
 mod order;
 mod settle;
 mod stop;
 mod watch;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use event::id::CallId;
+use receipt::Network;
 use sandbox_init::Nonce;
 use tracing::{info, warn};
 use transport::Chain;
 use uuid::Uuid;
 
+use crate::broker::Connections;
 use crate::engine::cgroup::Cgroups;
 use crate::engine::{
     ContainerId, ContainerName, Docker, EngineError, Frames, Handle, Image, Input, Inspected,
@@ -29,6 +32,7 @@ use crate::engine::{
 };
 use crate::environment::Environment;
 use crate::error::Error;
+use crate::exec::network::broker_bind;
 use crate::exec::order::Order;
 use crate::exec::watch::Watched;
 use crate::failpoint::Stopped;
@@ -161,21 +165,42 @@ impl Run<'_> {
             Ok(order) => order,
             Err(cause) => return not_started(cause),
         };
-        // Trees of the host are held for one call and are in no container that waits.
-        if self.plan.mounts.is_empty() {
-            let spec = self.spec(environment, &image, self.binds(environment, None));
+        let broker = match self.broker(environment).await {
+            Ok(broker) => broker,
+            Err(cause) => return not_started(cause),
+        };
+        let egress = broker.as_ref().map(|broker| broker.directory.as_path());
+        let ran = Box::pin(self.begin_with(environment, &image, &order, egress)).await;
+        let connections = match broker {
+            Some(broker) => Some(broker.end().await),
+            None => None,
+        };
+        let (ended, cgroups) = ran?;
+        Ok((Ended { connections, ..ended }, cgroups))
+    }
+
+    async fn begin_with(
+        &self,
+        environment: &Environment,
+        image: &Image,
+        order: &Order,
+        egress: Option<&Path>,
+    ) -> Result<(Ended, Cgroups), Unsettled> {
+        // Trees of the host and a broker's socket are held for one call and are in no container that waits.
+        if self.plan.mounts.is_empty() && egress.is_none() {
+            let spec = self.spec(environment, image, self.binds(environment, None));
             let policy = self.session.policy_rev();
             match self.sandbox.pool.claim(environment.run, &spec, &policy) {
                 Claim::None => (),
                 Claim::Stale(member, leased) => self.sandbox.discard(member, leased).await,
                 Claim::Fits(member, leased) => {
-                    if let Some(ended) = self.begin_in(member, leased, &order).await? {
+                    if let Some(ended) = self.begin_in(member, leased, order).await? {
                         return Ok(ended);
                     }
                 }
             }
         }
-        self.begin_anew(environment, &image, &order).await
+        self.begin_anew(environment, image, order, egress).await
     }
 
     /// In a container that waits; nothing when it turns out to be of no use.
@@ -211,6 +236,7 @@ impl Run<'_> {
         environment: &Environment,
         image: &Image,
         order: &Order,
+        egress: Option<&Path>,
     ) -> Result<(Ended, Cgroups), Unsettled> {
         self.sandbox.store.note_creating(self.call(), self.row.lease).await?;
         self.sandbox.failpoint.hit("exec-creating")?;
@@ -223,7 +249,9 @@ impl Run<'_> {
             return Ok((self.not_started(cause), Cgroups::default()));
         }
         self.sandbox.failpoint.hit("exec-held")?;
-        let spec = self.spec(environment, image, self.binds(environment, held.as_deref()));
+        let mut binds = self.binds(environment, held.as_deref());
+        binds.extend(egress.map(broker_bind));
+        let spec = self.spec(environment, image, binds);
         let id = match self.create(&spec).await? {
             Ok(id) => id,
             Err(cause) => return not_started(cause),
@@ -311,7 +339,10 @@ impl Run<'_> {
             attempt: self.row.attempt,
             container_name: name.to_string(),
             image: self.plan.image.map(|image| image.to_string()).unwrap_or_default(),
-            network: event::SandboxNetwork::None,
+            network: match self.plan.network {
+                Network::None => event::SandboxNetwork::None,
+                Network::Broker { .. } => event::SandboxNetwork::Enabled,
+            },
             mounts: self.mounts_for_the_record(),
         };
         let data = event::Data::from(started);
@@ -358,7 +389,12 @@ impl Run<'_> {
             (self.ended(Some(&seen), None, &cgroups, began).await?, cgroups)
         };
         match watched {
-            Watched::Ended(ended) => Ok((ended, cgroups)),
+            Watched::Ended(ended) => {
+                // Its broker ended with the process that started it.
+                let networked = self.plan.network != Network::None;
+                let connections = networked.then(Connections::lost);
+                Ok((Ended { connections, ..ended }, cgroups))
+            }
             // The frame was still to be sent, or on its way.
             Watched::NothingRan => {
                 self.remove(&id).await?;
@@ -399,6 +435,7 @@ impl Run<'_> {
             stdout: Text::default(),
             stderr: Text::default(),
             duration_ms: 0,
+            connections: None,
         }
     }
 }

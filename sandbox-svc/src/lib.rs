@@ -5,6 +5,7 @@ mod answer;
 mod api;
 mod bind;
 mod binding;
+mod broker;
 mod calls;
 mod children;
 mod config;

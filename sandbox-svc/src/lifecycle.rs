@@ -3,6 +3,8 @@
 use sandbox_init::{End, Stop, Trailer, status};
 use serde::{Deserialize, Serialize};
 
+use crate::broker::Connections;
+
 /// Why a command is stopped; stored before it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -106,6 +108,9 @@ pub(crate) struct Ended {
     pub(crate) stdout: Text,
     pub(crate) stderr: Text,
     pub(crate) duration_ms: u64,
+    /// Of a command with a network.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) connections: Option<Connections>,
 }
 
 /// A stream as a model is told of it.
@@ -251,8 +256,18 @@ mod tests {
 
     fn ended(way: Way, reason: Option<StopReason>, oom_seen: bool) -> Outcome {
         let (stdout, stderr) = (Text::default(), Text::default());
-        Ended { way, reason, oom_seen, output_incomplete: false, stdout, stderr, duration_ms: 0 }
-            .outcome()
+        let connections = None;
+        Ended {
+            way,
+            reason,
+            oom_seen,
+            output_incomplete: false,
+            stdout,
+            stderr,
+            duration_ms: 0,
+            connections,
+        }
+        .outcome()
     }
 
     #[test]

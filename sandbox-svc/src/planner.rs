@@ -5,6 +5,7 @@ pub(crate) mod command;
 pub(crate) mod delegate;
 pub(crate) mod edit;
 mod mounted;
+mod network;
 mod parts;
 pub(crate) mod patch;
 pub(crate) mod read;
@@ -20,6 +21,7 @@ use receipt::{
     Effect, EffectClass, Executor, Network, PathText, Plan, Scope, Snapshot, Version, plan_digest,
 };
 
+use crate::broker::Brokers;
 use crate::engine::Docker;
 use crate::environment::{Environment, Present};
 use crate::error::Error;
@@ -97,6 +99,7 @@ pub(crate) struct Planner<'a> {
     pub(crate) dependencies: &'a Dependencies,
     pub(crate) ceilings: &'a Ceilings,
     pub(crate) run: RunId,
+    pub(crate) brokers: Option<&'a Brokers>,
     pub(crate) call: CallId,
 }
 

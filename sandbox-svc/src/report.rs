@@ -6,6 +6,7 @@ use proto::sandbox::v1::finished::Outcome as End;
 use serde_json::{Value, json};
 
 use crate::answer::text;
+use crate::broker::{Connections, Denial};
 use crate::calls::refused;
 use crate::error::Error;
 use crate::exec::Run;
@@ -143,6 +144,9 @@ fn command_result(
     if ended.output_incomplete {
         result["outputIncomplete"] = true.into();
     }
+    if let Some(connections) = &ended.connections {
+        result["network"] = network(connections);
+    }
     event::canon::to_bytes(&result).map_err(|error| Error::Seal(event::SealError::Canonical(error)))
 }
 
@@ -172,6 +176,24 @@ impl Direct<'_> {
         }
         value
     }
+}
+
+/// What it connected to, and what it could not, so that nobody tries in vain.
+fn network(connections: &Connections) -> Value {
+    let Connections { allowed, denied, denials, broker_lost } = connections;
+    let denial = |denial: &Denial| {
+        let Denial { host, port, reason } = denial;
+        match port {
+            Some(port) => json!({ "host": host, "port": port, "reason": reason }),
+            None => json!({ "host": host, "reason": reason }),
+        }
+    };
+    let denials: Vec<_> = denials.iter().map(denial).collect();
+    let mut network = json!({ "allowed": allowed, "denied": denied, "denials": denials });
+    if *broker_lost {
+        network["brokerLost"] = true.into();
+    }
+    network
 }
 
 pub(crate) fn done(result_json: Vec<u8>) -> Report {

@@ -17,6 +17,7 @@ use transport::{CancellationToken, Chain, StateDir, TaskTracker};
 use uuid::Uuid;
 
 use crate::binding::Bindings;
+use crate::broker::Brokers;
 use crate::children::Children;
 use crate::config::StagingKind;
 use crate::engine::{Docker, User};
@@ -45,6 +46,7 @@ pub(crate) struct Sandbox {
     pub(crate) ledger: Ledger,
     pub(crate) sessions: Sessions,
     pub(crate) engine: Option<Docker>,
+    pub(crate) brokers: Option<Brokers>,
     pub(crate) images: Images,
     pub(crate) staging: Staging,
     pub(crate) undo: UndoRecords,
@@ -83,6 +85,7 @@ pub(crate) struct Parts {
     pub(crate) ledger: Ledger,
     pub(crate) sessions: Sessions,
     pub(crate) engine: Option<Docker>,
+    pub(crate) brokers: Option<Brokers>,
     pub(crate) images: Images,
     pub(crate) staging: Staging,
     pub(crate) undo: UndoRecords,
@@ -113,6 +116,7 @@ impl Sandbox {
             ledger,
             sessions,
             engine,
+            brokers,
             images,
             staging,
             undo,
@@ -134,6 +138,7 @@ impl Sandbox {
             ledger,
             sessions,
             engine,
+            brokers,
             images,
             staging,
             undo,

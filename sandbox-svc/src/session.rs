@@ -7,11 +7,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use event::Digest;
 use event::id::SessionId;
-use manifest::{Action, Backend, Effect, Layer, Manifest, Mode, Rulebook};
+use manifest::{Backend, Manifest, Mode, Rulebook};
 use receipt::{Grant, Payload, Signed, Verified, Verifier};
 use time::OffsetDateTime;
 use transport::{Chain, Material};
 
+use crate::broker::Brokers;
 use crate::config::StagingKind;
 use crate::engine::{Docker, ImageError};
 use crate::error::Error;
@@ -59,6 +60,7 @@ pub(crate) struct Sessions {
     material: Arc<Material>,
     trees: Trees,
     engine: Option<Docker>,
+    brokers: Option<Brokers>,
     policies: Policies,
     compiled: Mutex<HashMap<Digest, Arc<Manifest>>>,
 }
@@ -70,10 +72,11 @@ impl Sessions {
         material: Arc<Material>,
         trees: Trees,
         engine: Option<Docker>,
+        brokers: Option<Brokers>,
         policies: Policies,
     ) -> Self {
         let compiled = Mutex::default();
-        Self { store, verifier, material, trees, engine, policies, compiled }
+        Self { store, verifier, material, trees, engine, brokers, policies, compiled }
     }
 
     /// Raises the fence, or renews the grant at the same epoch.
@@ -219,10 +222,7 @@ impl Sessions {
             let detail = "execution.servers are not served yet; leave them out";
             return Err(refused("SERVERS_UNSUPPORTED", detail));
         }
-        if !is_without_network(rulebook) {
-            let detail = "commands have no network here; deny it or leave it out";
-            return Err(refused("NETWORK_UNSUPPORTED", detail));
-        }
+        self.serves_network(rulebook, execution.backend)?;
         match execution.backend {
             Backend::None => Ok(()),
             Backend::Oci => self.has_image(execution.image.as_deref().unwrap_or_default()).await,
@@ -242,6 +242,21 @@ impl Sessions {
             looked.map_err(|unfit| refused("DEPENDENCY_UNSAFE", &unfit.to_string()))?;
         }
         Ok(())
+    }
+
+    fn serves_network(&self, rulebook: &Rulebook, backend: Backend) -> Result<(), Error> {
+        let unsupported = |detail: &str| Err(refused("NETWORK_UNSUPPORTED", detail));
+        match (rulebook.network(), backend) {
+            (Ok(None), Backend::None | Backend::Oci) => Ok(()),
+            (Ok(Some(_)), Backend::None) => unsupported(
+                "without a backend no command runs, so none has a network; deny it or leave it out",
+            ),
+            (Ok(Some(_)), Backend::Oci) if self.brokers.is_none() => {
+                unsupported("commands have no network here; deny it or leave it out")
+            }
+            (Ok(Some(_)), Backend::Oci) => Ok(()),
+            (Err(many), Backend::None | Backend::Oci) => unsupported(&many.to_string()),
+        }
     }
 
     async fn has_image(&self, name: &str) -> Result<(), Error> {
@@ -266,14 +281,6 @@ impl Sessions {
             }
         }
     }
-}
-
-/// A flat deny of any layer, or no word in the manifest: then nobody expects what commands do not have.
-fn is_without_network(rulebook: &Rulebook) -> bool {
-    rulebook.decide(Action::Network, None).matching.iter().any(|matched| {
-        let denied = matched.effect == Effect::Deny && matched.rule == "permissions.network";
-        denied || matched.layer == Layer::Manifest && matched.rule == "default"
-    })
 }
 
 impl Session {

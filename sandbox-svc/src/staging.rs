@@ -8,7 +8,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
-use event::id::RunId;
+use event::id::{CallId, RunId};
 use rustix::fs::{AtFlags, Gid, Mode, Uid};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags};
@@ -139,6 +139,11 @@ impl Place {
         let path = self.root.join("kept");
         private_directory(&path)?;
         Ok(path)
+    }
+
+    /// Where the broker of a call's attempt has its socket.
+    pub(crate) fn egress(&self, call: CallId, attempt: u32) -> PathBuf {
+        self.root.join(format!("egress-{}a{attempt}", call.as_uuid().simple()))
     }
 
     pub(crate) fn make(&self, owner: u32, size: Size) -> io::Result<()> {

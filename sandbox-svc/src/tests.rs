@@ -15,6 +15,7 @@ mod fence;
 mod limits;
 mod lockdown;
 mod mounts;
+mod network;
 mod patches;
 mod podman;
 mod reads;

@@ -44,8 +44,10 @@ impl Sandbox {
     pub(crate) fn warm(self: &Arc<Self>, session: &Session, run: RunId) {
         let Some(engine) = self.engine.clone() else { return };
         let execution = &session.manifest.execution;
-        // What is held of the host for a command is in no container that waits.
-        if execution.mode == Mode::Mount || !execution.dependencies.is_empty() {
+        // What is held of the host for a command is in no container that waits, nor is the socket of a broker.
+        let rulebook = self.sessions.rulebook(session);
+        let networked = !rulebook.is_ok_and(|rulebook| matches!(rulebook.network(), Ok(None)));
+        if networked || execution.mode == Mode::Mount || !execution.dependencies.is_empty() {
             return;
         }
         let Some(image) = execution.image.as_deref().and_then(ImageName::parse) else { return };

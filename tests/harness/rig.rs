@@ -195,7 +195,9 @@ pub fn programs() -> Result<PathBuf> {
     for service in Service::ALL {
         ensure!(dir.join(service.as_str()).is_file(), "{service} is not built: run `make build`");
     }
-    ensure!(dir.join("harness").is_file(), "harness is not built: run `make build`");
+    for name in ["harness", "harness-egress"] {
+        ensure!(dir.join(name).is_file(), "{name} is not built: run `make build`");
+    }
     Ok(dir)
 }
 

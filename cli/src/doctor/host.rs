@@ -2,7 +2,6 @@
 use std::path::Path;
 
 use tokio::process::Command;
-use transport::Service;
 
 use super::Check;
 use crate::mesh::{self, Isolation, Situation};
@@ -14,13 +13,12 @@ pub(super) async fn checks(programs: &Path, state: Option<&Path>) -> Vec<Check> 
 }
 
 fn services(dir: &Path) -> Check {
-    let missing: Vec<&str> = Service::ALL
-        .into_iter()
-        .filter(|service| !mesh::has_program(dir, *service))
-        .map(Service::as_str)
-        .collect();
+    let missing = mesh::lacks_programs(dir);
     match missing.as_slice() {
-        [] => Check::ok("programs", format!("all five are in {}", dir.display())),
+        [] => Check::ok(
+            "programs",
+            format!("all five and the egress broker are in {}", dir.display()),
+        ),
         missing => Check::fail(
             "programs",
             format!("not in {}: {}", dir.display(), missing.join(", ")),

@@ -1,5 +1,5 @@
 //! Which uid each service runs under and what it keeps of root. Only sandbox-svc keeps anything: the engine's group
-//! and the four capabilities that private copies of workspaces need.
+//! and the capabilities that private copies of workspaces and the egress broker need.
 use std::{
     fs,
     os::unix::fs::{MetadataExt as _, PermissionsExt as _},
@@ -107,8 +107,9 @@ pub(crate) fn checker(program: &Path) -> std::process::Command {
     command
 }
 
-/// Mounting private copies, reading workspaces whoever owns them, and giving files back to their owners.
-const SANDBOX_CAPS: &str = "-all,+sys_admin,+dac_override,+chown,+fowner";
+/// Mounting private copies, reading workspaces whoever owns them, giving files back to their owners, and an egress
+/// broker that is another user than the service.
+const SANDBOX_CAPS: &str = "-all,+sys_admin,+dac_override,+chown,+fowner,+setuid,+setgid,+kill";
 
 pub(crate) fn engine_gid(socket: &Path) -> Result<u32, Error> {
     match fs::metadata(socket) {

@@ -37,8 +37,8 @@ pub(crate) struct Prepared {
 }
 
 pub(crate) fn prepare(dir: &Path, options: &Options) -> Result<Prepared, Error> {
-    for service in Service::ALL {
-        programs::find(&options.programs, service)?;
+    for name in programs::names() {
+        programs::named(&options.programs, name)?;
     }
     let layout = Layout::new(absolute(dir)?);
     let before = Record::read(&layout)?;
@@ -292,6 +292,7 @@ pub(crate) fn free_ports() -> Result<u16, Error> {
     Ok(Ports::choose(u64::from(std::process::id()))?.0.first())
 }
 
-pub(crate) fn has_program(dir: &Path, service: Service) -> bool {
-    programs::find(dir, service).is_ok()
+/// Programs of a mesh that are not in `dir`.
+pub(crate) fn lacks_programs(dir: &Path) -> Vec<&'static str> {
+    programs::names().filter(|name| programs::named(dir, name).is_err()).collect()
 }

@@ -1,4 +1,4 @@
-//! Finds the five programs, and puts copies where every service can reach them when the originals lie behind a
+//! Finds the five programs and the broker that one of them starts, and puts copies where every service can reach them when the originals lie behind a
 //! directory that is closed to other uids.
 use std::{
     fs,
@@ -19,13 +19,25 @@ pub fn beside_this_program() -> Result<PathBuf, Error> {
     Ok(dir.to_owned())
 }
 
+/// What sandbox-svc starts for a command with a network.
+pub(crate) const EGRESS: &str = "harness-egress";
+
+/// Everything that a mesh runs.
+pub(crate) fn names() -> impl Iterator<Item = &'static str> {
+    Service::ALL.iter().map(|service| service.as_str()).chain([EGRESS])
+}
+
 pub(crate) fn find(dir: &Path, service: Service) -> Result<PathBuf, Error> {
-    let program = dir.join(service.as_str());
+    named(dir, service.as_str())
+}
+
+pub(crate) fn named(dir: &Path, name: &'static str) -> Result<PathBuf, Error> {
+    let program = dir.join(name);
     let runs = fs::metadata(&program)
         .is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0);
     match runs {
         true => Ok(program),
-        false => Err(Error::NoProgram(service.as_str(), dir.to_owned())),
+        false => Err(Error::NoProgram(name, dir.to_owned())),
     }
 }
 
@@ -37,16 +49,16 @@ pub(crate) fn reachable(
 ) -> Result<PathBuf, Error> {
     let dir = fs::canonicalize(dir).map_err(file::failed("read", dir))?;
     let mut open = true;
-    for service in Service::ALL {
-        open &= account::closed_to_others(&find(&dir, service)?)?.is_none();
+    for name in names() {
+        open &= account::closed_to_others(&named(&dir, name)?)?.is_none();
     }
     if isolation == Isolation::OneUid || open {
         return Ok(dir);
     }
     let near = layout.programs();
     file::directory(&near, Access { mode: 0o755, owner: None })?;
-    for service in Service::ALL {
-        let (from, to) = (find(&dir, service)?, near.join(service.as_str()));
+    for name in names() {
+        let (from, to) = (named(&dir, name)?, near.join(name));
         if to.exists() {
             fs::remove_file(&to).map_err(file::failed("remove", &to))?;
         }

@@ -13,14 +13,14 @@ mod policy;
 /// A service that is asked about its settings is content.
 const CHECK: &str = r#"case " $* " in *" --check-config "*) exit 0;; esac"#;
 
-/// Five programs that do what `script` says, and a script for a model.
+/// Programs that do what `script` says, and a script for a model.
 fn programs(home: &Path, script: &str) -> Options {
     fs::set_permissions(home, fs::Permissions::from_mode(0o711)).unwrap();
     let dir = home.join("programs");
     fs::create_dir(&dir).unwrap();
     fs::set_permissions(&dir, fs::Permissions::from_mode(0o755)).unwrap();
-    for service in Service::ALL {
-        let path = dir.join(service.as_str());
+    for name in programs::names() {
+        let path = dir.join(name);
         fs::write(&path, format!("#!/bin/sh\n{CHECK}\n{script}\n")).unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
     }

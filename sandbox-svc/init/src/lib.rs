@@ -11,3 +11,9 @@ pub use trailer::{End, Ended, Found, Sieve, Stop, Trailer};
 /// Where the directory of the first process is bound, and the program in it.
 pub const DIRECTORY: &str = "/.sbx";
 pub const PROGRAM: &str = "/.sbx/sbx-init";
+
+/// Where the broker's socket is bound, in a container that has a network.
+pub const EGRESS_DIRECTORY: &str = "/.egress";
+pub const EGRESS_SOCKET: &str = "/.egress/s";
+/// Where commands find it, on the container's own loopback.
+pub const PROXY_PORT: u16 = 3128;

@@ -1,6 +1,7 @@
 //! The first process of a container. It waits for one frame, runs what the frame says, and tells truly how that
 //! ended; it keeps nothing alive and follows no order that comes later, but for the signal to end.
 
+mod forward;
 mod signal;
 mod spawn;
 mod supervise;
@@ -17,6 +18,7 @@ fn main() -> ExitCode {
     let Ok(frame) = spawn::input().map_err(Into::into).and_then(Frame::read) else {
         return nothing_ran;
     };
+    forward::start();
     let trailer = supervise::run(&frame, &signals);
     let last_words = trailer.to_bytes(&frame.nonce);
     // On both, so that whoever listens knows that neither has more to say.

@@ -39,7 +39,7 @@ impl Run<'_> {
         };
         let text = |text: String| text.into_bytes();
         let argv = self.plan.argv.iter().flatten().cloned().map(text).collect();
-        let env = environment_variables(&image, self.limits.cpus_milli);
+        let env = environment_variables(&image, self.limits.cpus_milli, &self.plan.network);
         let frame = Frame {
             nonce,
             cwd: WORKSPACE.into(),

@@ -236,6 +236,7 @@ impl Run<'_> {
             stdout: text(Stream::Stdout),
             stderr: text(Stream::Stderr),
             duration_ms: u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX),
+            connections: None,
         }))
     }
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use manifest::{Action, Command, Decision, ResolvedProgram, exec_subject};
-use receipt::{Plan, Snapshot};
+use receipt::{EffectClass, Network, Plan, Snapshot};
 
 use super::mounted::{Direct, Mounted};
 use super::parts::Parts;
@@ -19,6 +19,9 @@ use crate::refusal::{Reason, Refusal};
 use crate::tool::Tool;
 use crate::tool::command::Arguments;
 use crate::tree;
+
+/// What programs look at to find the broker; one that looks elsewhere connects to nobody.
+const PROXIED: [&str; 4] = ["HTTPS_PROXY", "HTTP_PROXY", "https_proxy", "http_proxy"];
 
 #[derive(Debug, Clone)]
 pub(crate) enum Prepared {
@@ -61,10 +64,12 @@ impl Planner<'_> {
             None => Direct::No,
         };
         let limits = self.ceilings.lower(&execution.limits, timeout);
-        let env = environment_variables(&image, limits.cpus_milli);
+        let network = self.network(&mut parts)?;
+        let env = environment_variables(&image, limits.cpus_milli, &network);
         let subject = exec_subject(&argv);
         let mut plan = Plan {
-            effect_class: direct.effect_class(),
+            effect_class: effect_class(&network, direct.effect_class()),
+            network,
             scopes: direct.scopes(),
             mounts: mounted.iter().flat_map(Mounted::shown).collect(),
             argv: Some(argv),
@@ -157,9 +162,27 @@ fn shown(program: &Program) -> receipt::Program {
     }
 }
 
+/// What is in the private copy can be thrown away; what went out over a network cannot be taken back.
+fn effect_class(network: &Network, without: EffectClass) -> EffectClass {
+    match network {
+        Network::None => without,
+        Network::Broker { .. } => EffectClass::Irreversible,
+    }
+}
+
 /// Nothing of the service's own; the processors that there really are are told here.
-pub(crate) fn environment_variables(image: &Image, cpus_milli: u64) -> BTreeMap<String, String> {
+pub(crate) fn environment_variables(
+    image: &Image,
+    cpus_milli: u64,
+    network: &Network,
+) -> BTreeMap<String, String> {
     let cpus = cpus_milli.div_ceil(1000).max(1);
+    let proxied = match network {
+        Network::None => &[][..],
+        Network::Broker { .. } => &PROXIED,
+    };
+    let proxy = format!("http://127.0.0.1:{}", sandbox_init::PROXY_PORT);
+    let proxied = proxied.iter().map(|name| (*name, proxy.clone()));
     [
         ("CI", "1".to_owned()),
         ("HOME", "/tmp".to_owned()),
@@ -168,6 +191,7 @@ pub(crate) fn environment_variables(image: &Image, cpus_milli: u64) -> BTreeMap<
         ("PATH", image.path.clone()),
     ]
     .into_iter()
+    .chain(proxied)
     .map(|(name, value)| (name.to_owned(), value))
     .collect()
 }

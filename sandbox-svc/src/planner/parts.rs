@@ -55,7 +55,7 @@ impl Parts {
         self.parts.extend(grouped(action, all.parts));
     }
 
-    fn add(&mut self, subject: Option<PathText>, decision: &Decision) {
+    pub(super) fn add(&mut self, subject: Option<PathText>, decision: &Decision) {
         self.wanted.extend(decision.approvers.as_ref().map(requirement));
         self.parts.push(part(subject, decision));
     }

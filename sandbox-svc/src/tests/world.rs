@@ -64,6 +64,8 @@ pub(super) struct World {
     pub(super) warm: usize,
     /// Whether an administrator's files stand above the manifests.
     governed: bool,
+    /// The broker's program, and the hosts of this machine that it may reach.
+    broker: Option<(PathBuf, String)>,
     service: Option<Running>,
     _stop: tokio_util::sync::DropGuard,
     _house: transport::Context,
@@ -185,6 +187,7 @@ impl World {
             staging,
             warm: 0,
             governed,
+            broker: None,
             service: None,
             _stop: stop.drop_guard(),
             _house: house,
@@ -196,6 +199,37 @@ impl World {
         }
         world.start().await;
         world
+    }
+
+    /// With the real broker, started anew with these hosts of this machine.
+    pub(super) async fn networked(private: &[&str]) -> Self {
+        let mut world = Self::new(&[]).await;
+        let built = std::env::current_exe().unwrap();
+        let built = built.ancestors().nth(2).unwrap().join("harness-egress");
+        assert!(built.is_file(), "{} is missing: cargo build -p egress", built.display());
+        // Where the broker's own user finds it, and by a name that no other test has.
+        let program = world.dir.path().join("harness-egress");
+        let copied = Command::new("cp").arg(built).arg(&program).status().unwrap();
+        assert!(copied.success());
+        world.restart_with_broker(program, private).await;
+        world
+    }
+
+    pub(super) async fn restart_with_broker(&mut self, program: PathBuf, private: &[&str]) {
+        self.broker = Some((program, private.join(",")));
+        self.stop().await;
+        self.start().await;
+    }
+
+    /// Of the broker's program: every process that runs it.
+    pub(super) fn brokers(&self) -> Vec<i32> {
+        let program = &self.broker.as_ref().unwrap().0;
+        let all = fs::read_dir("/proc").unwrap().filter_map(|entry| {
+            let id: i32 = entry.ok()?.file_name().to_str()?.parse().ok()?;
+            let found = fs::read_link(format!("/proc/{id}/exe")).ok()?;
+            (found == *program).then_some(id)
+        });
+        all.collect()
     }
 
     /// The administrator writes a file anew.
@@ -283,7 +317,10 @@ impl World {
             above("approver-keys", "approvers.yaml"),
         ];
         let above = above.into_iter().filter(|_| self.governed);
-        let args = args.into_iter().chain(engine).chain(above).map(OsString::from);
+        let broker = self.broker.iter().flat_map(|(program, private)| {
+            [flag("egress-program", &program.display()), flag("egress-private", private)]
+        });
+        let args = args.into_iter().chain(engine).chain(above).chain(broker).map(OsString::from);
         <Config as clap::Parser>::try_parse_from(args).unwrap()
     }
 

@@ -33,7 +33,7 @@ impl Tool {
     pub(super) fn texts(self) -> Texts {
         match self {
             Self::Exec => Texts {
-                description: "Run a program in the private copy, without network. The arguments are passed as they are; no shell reads them. Where the task mounts parts of the workspace, what is written there is in the workspace at once and the rest is for reading.",
+                description: "Run a program in the private copy. It has no network but for the hosts that the task allows, by HTTPS through the proxy in HTTPS_PROXY. The arguments are passed as they are; no shell reads them. Where the task mounts parts of the workspace, what is written there is in the workspace at once and the rest is for reading.",
                 schema: r#"{"additionalProperties":false,"properties":{"argv":{"items":{"type":"string"},"maxItems":256,"minItems":1,"type":"array"},"timeoutSeconds":{"minimum":1,"type":"integer"}},"required":["argv"],"type":"object"}"#,
             },
         }

@@ -87,7 +87,7 @@ fn a_network_is_shown_as_what_is_reached_what_is_not_and_what_is_inside() {
         layer(Layer::Organisation, vec![rule("*.evil.test:*", Effect::Deny)], Vec::new()),
         layer(Layer::Manifest, Vec::new(), vec![rule("a.test:22", Effect::Ask)]),
     ];
-    plan.network = receipt::Network::Broker { layers, private: ["a.test:22".to_owned()].into() };
+    plan.network = Network::Broker { layers, private: ["a.test:22".to_owned()].into() };
     let mut public = part("network", Some("*:443"), Layer::Manifest, "r");
     public.effect = Effect::Allow;
     plan.parts.extend([part("network", Some("a.test:22"), Layer::Manifest, "r"), public]);
