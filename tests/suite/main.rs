@@ -13,5 +13,6 @@ mod held;
 mod isolation;
 mod kills;
 mod matrix;
+mod network;
 mod race;
 mod red_team;

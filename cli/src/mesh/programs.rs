@@ -1,5 +1,5 @@
-//! Finds the five programs and the broker that one of them starts, and puts copies where every service can reach them when the originals lie behind a
-//! directory that is closed to other uids.
+//! Finds the five programs and the broker that one of them starts, and puts copies where every service can reach them
+//! when the originals lie behind a directory that is closed to other uids.
 use std::{
     fs,
     os::unix::fs::PermissionsExt as _,

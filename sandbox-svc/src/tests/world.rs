@@ -318,7 +318,8 @@ impl World {
         ];
         let above = above.into_iter().filter(|_| self.governed);
         let broker = self.broker.iter().flat_map(|(program, private)| {
-            [flag("egress-program", &program.display()), flag("egress-private", private)]
+            let private = (!private.is_empty()).then(|| flag("egress-private", private));
+            [flag("egress-program", &program.display())].into_iter().chain(private)
         });
         let args = args.into_iter().chain(engine).chain(above).chain(broker).map(OsString::from);
         <Config as clap::Parser>::try_parse_from(args).unwrap()
