@@ -88,7 +88,14 @@ async fn written(rig: &Rig, session: SessionId) -> Result<Vec<Line>> {
 fn decisions(lines: &[Line]) -> Vec<Value> {
     let decisions = lines.iter().filter(|line| line.kind == "egress.decision");
     let shown = |data: &Value| {
-        json!([data["decision"], data["host"], data["port"], data["reason"], data["bytesUp"], data["bytesDown"]])
+        json!([
+            data["decision"],
+            data["host"],
+            data["port"],
+            data["reason"],
+            data["bytesUp"],
+            data["bytesDown"]
+        ])
     };
     decisions.map(|line| shown(&line.data)).collect()
 }
@@ -99,7 +106,8 @@ fn stdout(result: &Value) -> Result<Vec<&str>> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_command_reaches_the_host_of_its_manifest_through_the_broker_and_no_other() -> Result<()> {
+async fn a_command_reaches_the_host_of_its_manifest_through_the_broker_and_no_other() -> Result<()>
+{
     let upstream = Upstream::new().await?;
     let rig = rig(&upstream).await?;
     let (session, result) = run(&rig, "fetch").await?;
