@@ -26,6 +26,7 @@ use crate::report::{Direct, Report, canceled, command_report, done, lost, not_do
 use crate::sandbox::Sandbox;
 use crate::session::{Session, now_ms};
 use crate::store::{Closing, ExecutionRow, ExecutionState, PlanRow, Record, StoreError, Waiting};
+use crate::tool::command;
 
 /// A call that is being carried out.
 struct Call<'a> {
@@ -129,9 +130,9 @@ impl Sandbox {
     }
 
     async fn act(&self, call: &Call<'_>, planned: Option<Planned>) -> Result<Report, Unsettled> {
-        let Call { session, row, plan, .. } = call;
+        let Call { session, row, .. } = call;
         let environment = self.environment(row.plan.session, row.plan.run);
-        if plan.argv.is_some() && row.state != ExecutionState::Accepted {
+        if command::is_one(&row.plan.tool) && row.state != ExecutionState::Accepted {
             return self.command(call, environment.as_ref()).await;
         }
         // Without a copy nothing can have been done, nor be done now.

@@ -155,6 +155,9 @@ impl Planner<'_> {
             snapshot: None,
             workspace: None,
             patch: None,
+            stdin: None,
+            check: None,
+            steps: Vec::new(),
             mcp: None,
             edit: None,
         }

@@ -14,6 +14,7 @@ use crate::error::Error;
 use crate::exec::{INSTANCE_LABEL, OWNER, OWNER_LABEL};
 use crate::staging::Staging;
 use crate::store::{EnvironmentState, Store};
+use crate::tool::command;
 
 /// How often, and how long apart, the engine is asked whether the containers are gone.
 const LOOKS: u32 = 40;
@@ -80,7 +81,7 @@ impl Purge {
         let unfinished = store.unfinished().await?;
         let containers = match &self.engine_socket {
             Some(socket) => end_containers(socket, store.instance().await?).await?,
-            None if unfinished.iter().all(|row| row.plan.tool != EXEC) => 0,
+            None if !unfinished.iter().any(|row| command::is_one(&row.plan.tool)) => 0,
             None => {
                 let advice =
                     "a command had not ended; name --engine-socket so that its container is";
@@ -98,8 +99,6 @@ impl Purge {
         Ok(Purged { containers, environments })
     }
 }
-
-const EXEC: &str = "process.exec";
 
 async fn end_containers(socket: &Path, instance: Uuid) -> Result<usize, Error> {
     let failed = || Error::engine("the containers cannot be ended");

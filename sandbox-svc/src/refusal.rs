@@ -50,6 +50,8 @@ pub(crate) enum Reason {
     PathNotFound,
     PathNotReadable,
     CommandNotAllowed,
+    CheckUnknown,
+    CheckChanged,
     PatchEmpty,
     PatchUnknown,
     PatchPathUnknown,
@@ -131,6 +133,10 @@ impl Reason {
             }
             Self::CommandNotAllowed => {
                 ("COMMAND_NOT_ALLOWED", "the manifest does not allow this program")
+            }
+            Self::CheckUnknown => ("CHECK_UNKNOWN", "the manifest has no check of that name"),
+            Self::CheckChanged => {
+                ("CHECK_CHANGED", "the check runs something else than was expected")
             }
             Self::PatchEmpty => ("PATCH_EMPTY", "nothing has changed"),
             Self::PatchUnknown => ("PATCH_UNKNOWN", "the present patch has another digest"),

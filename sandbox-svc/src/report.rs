@@ -3,6 +3,7 @@
 use proto::common::v1 as common;
 use proto::sandbox::v1 as wire;
 use proto::sandbox::v1::finished::Outcome as End;
+use receipt::Plan;
 use serde_json::{Value, json};
 
 use crate::answer::text;
@@ -10,7 +11,7 @@ use crate::broker::{Connections, Denial};
 use crate::calls::refused;
 use crate::error::Error;
 use crate::exec::Run;
-use crate::lifecycle::{Ended, Outcome};
+use crate::lifecycle::{CommandEnd, Ended, How, Outcome, Way};
 use crate::refusal::Refusal;
 use crate::retake::Retaken;
 use crate::store::Edited;
@@ -78,7 +79,7 @@ pub(crate) fn command_report(
         | Outcome::TimedOut
         | Outcome::OutputLimit
         | Outcome::OomKilled
-        | Outcome::Canceled => command_result(ended, &outcome, exit_code, direct)?,
+        | Outcome::Canceled => command_result(run.plan, ended, exit_code, direct)?,
     };
     let status = outcome.call_status();
     let finished = wire::Finished {
@@ -112,13 +113,13 @@ fn container_name(started: &[u8]) -> Result<String, Error> {
 
 /// What the model is told of a command.
 fn command_result(
+    plan: &Plan,
     ended: &Ended,
-    outcome: &Outcome,
     code: Option<i32>,
     direct: Option<&Direct<'_>>,
 ) -> Result<Vec<u8>, Error> {
     let mut result = json!({
-        "status": outcome.as_str(),
+        "status": ended.outcome().as_str(),
         "stdout": ended.stdout.text,
         "stderr": ended.stderr.text,
         "stdoutBytes": ended.stdout.bytes,
@@ -138,6 +139,11 @@ fn command_result(
             result[name] = text.left_out.into();
         }
     }
+    if !plan.steps.is_empty() {
+        let begun = begun(ended);
+        result["commands"] = begun.iter().map(step).collect();
+        result["commandsNotRun"] = plan.steps.len().saturating_sub(begun.len()).into();
+    }
     if ended.oom_seen {
         result["oomSeen"] = true.into();
     }
@@ -148,6 +154,24 @@ fn command_result(
         result["network"] = network(connections);
     }
     event::canon::to_bytes(&result).map_err(|error| Error::Seal(event::SealError::Canonical(error)))
+}
+
+/// One of several.
+fn step(end: &CommandEnd) -> Value {
+    let status = match end.how {
+        How::Exited(_) => "exited",
+        How::Signaled(_) => "signaled",
+        How::ExecFailed(_) => "start_failed",
+    };
+    json!({ "status": status, "exitCode": end.how.code(), "durationMs": end.duration_ms })
+}
+
+/// The first process's word on each command that was begun; none where it had no more to say.
+fn begun(ended: &Ended) -> &[CommandEnd] {
+    match &ended.way {
+        Way::Told(told) => &told.ends,
+        Way::Ran { .. } | Way::NotStarted { .. } | Way::Refused { .. } | Way::Gone { .. } => &[],
+    }
 }
 
 impl Direct<'_> {

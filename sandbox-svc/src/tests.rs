@@ -3,6 +3,7 @@
 
 mod approvals;
 mod audit;
+mod batch;
 mod bindings;
 mod boundary;
 mod canary;

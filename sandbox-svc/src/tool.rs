@@ -166,8 +166,11 @@ mod tests {
                 "delegate",
             ]
         );
-        let refused = Tool::parse("process.exec", Backend::None).unwrap_err();
-        assert_eq!(refused.reason, Reason::ToolUnknown);
+        for name in ["process.exec", "run_batch", "run_check"] {
+            let refused = Tool::parse(name, Backend::None).unwrap_err();
+            assert_eq!(refused.reason, Reason::ToolUnknown);
+            assert_eq!(Tool::parse(name, Backend::Oci).unwrap().as_str(), name);
+        }
     }
 
     #[test]

@@ -86,6 +86,9 @@ async fn asking(store: &Store) -> (Owner, RunId, PermissionId) {
         snapshot: None,
         workspace: None,
         patch: None,
+        stdin: None,
+        check: None,
+        steps: Vec::new(),
         mcp: None,
         edit: None,
     };

@@ -41,6 +41,9 @@ pub(crate) fn plan(argv: &[&str]) -> Plan {
         snapshot: None,
         workspace: None,
         patch: None,
+        stdin: None,
+        check: None,
+        steps: Vec::new(),
         mcp: None,
         edit: None,
     }

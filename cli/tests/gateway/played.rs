@@ -71,6 +71,9 @@ pub(crate) fn plan(play: Play) -> Plan {
         mounts: Vec::new(),
         snapshot: None,
         workspace: None,
+        stdin: None,
+        check: None,
+        steps: Vec::new(),
         mcp: None,
         edit: None,
         patch: play.imports().then(|| Patch {

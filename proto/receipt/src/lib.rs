@@ -42,7 +42,7 @@ pub use payload::{Audience, Grant, Obo, OboId, OnDisconnect, Payload, Receipt, R
 pub use plan::{
     FileState, HostRule, Limits, Mount, Network, NetworkLayer, NotCarried, NotCarriedEntry,
     OtherHosts, Part, Patch, PatchEntry, PatchLink, PatchOp, Plan, PlanTooLarge, Policy, Program,
-    Snapshot, Totals, Undoes, Version, plan_digest, strictest,
+    Snapshot, Stdin, Step, Totals, Undoes, Version, plan_digest, strictest,
 };
 pub use requirement::{Progress, Requirement, Unfit, meant, progress, unfit};
 pub use signed::{OBO_KEY, Signed};

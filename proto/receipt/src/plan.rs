@@ -60,6 +60,15 @@ pub struct Plan {
     pub program: Option<Program>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cwd: Option<String>,
+    /// What the program reads; without it, nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stdin: Option<Stdin>,
+    /// The manifest's name of the check that the argument list is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub check: Option<String>,
+    /// Several commands in place of one, in order, up to the first that fails.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub steps: Vec<Step>,
     /// Names only; values are the executor's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub env: Option<BTreeSet<String>>,
@@ -201,6 +210,28 @@ pub struct Program {
     /// It is a file of the private copy, not of the image.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub workspace: bool,
+}
+
+/// A program's input, which is in the call's arguments.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Stdin {
+    pub bytes: u64,
+    pub digest: Digest,
+}
+
+impl Stdin {
+    pub fn of(text: &str) -> Self {
+        Self { bytes: text.len() as u64, digest: Digest::of(text.as_bytes()) }
+    }
+}
+
+/// One command of several.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Step {
+    pub argv: Vec<String>,
+    pub program: Program,
 }
 
 /// One decision that the plan rests on.

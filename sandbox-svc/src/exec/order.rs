@@ -12,6 +12,7 @@ use crate::engine::{Image, Input, WORKSPACE};
 use crate::error::Error;
 use crate::exec::{Run, Unsettled};
 use crate::planner::environment_variables;
+use crate::tool::command::stdin_of;
 
 /// How much later than this service's clock the first process's own ends a command.
 const LATER: Duration = Duration::from_secs(5);
@@ -34,25 +35,48 @@ impl Run<'_> {
         getrandom::fill(&mut random)
             .map_err(|error| Error::Start(format!("there are no random numbers: {error}")))?;
         let nonce = Nonce::new(random);
-        let Some(program) = &self.plan.program else {
-            return Ok(Err("the plan names no program".to_owned()));
+        let stdin = match self.stdin() {
+            Ok(stdin) => stdin,
+            Err(cause) => return Ok(Err(cause)),
         };
         let text = |text: String| text.into_bytes();
-        let argv = self.plan.argv.iter().flatten().cloned().map(text).collect();
         let env = environment_variables(&image, self.limits.cpus_milli, &self.plan.network);
         let frame = Frame {
             nonce,
             cwd: WORKSPACE.into(),
             env: env.into_iter().map(|(name, value)| (text(name), text(value))).collect(),
             time_limit: Duration::from_millis(self.limits.time_ms).saturating_add(LATER),
-            stdin: Stdin::Empty,
-            commands: vec![Command { program: program.path.as_bytes().to_vec(), argv }],
+            stdin,
+            commands: commands(self.plan),
         };
         Ok(match frame.to_bytes() {
             Ok(bytes) => Ok((image, Order { nonce, bytes })),
             Err(error) => Err(error.to_string()),
         })
     }
+
+    /// What the plan names by its digest, from the call's arguments; in the frame, so that a command that does not
+    /// read it keeps nobody waiting.
+    fn stdin(&self) -> Result<Stdin, String> {
+        let Some(planned) = self.plan.stdin else { return Ok(Stdin::Empty) };
+        match stdin_of(&self.row.plan.arguments) {
+            Ok(Some(text)) if receipt::Stdin::of(&text) == planned => {
+                Ok(Stdin::Bytes(text.into_bytes()))
+            }
+            Ok(_) => Err("the input is not the one that was planned".to_owned()),
+            Err(refusal) => Err(refusal.detail),
+        }
+    }
+}
+
+/// The plan's one command, or its several; a frame without any is not made.
+fn commands(plan: &receipt::Plan) -> Vec<Command> {
+    let command = |argv: &Vec<String>, program: &receipt::Program| Command {
+        program: program.path.as_bytes().to_vec(),
+        argv: argv.iter().map(|word| word.clone().into_bytes()).collect(),
+    };
+    let one = plan.argv.iter().zip(&plan.program).map(|(argv, program)| command(argv, program));
+    one.chain(plan.steps.iter().map(|step| command(&step.argv, &step.program))).collect()
 }
 
 impl Order {

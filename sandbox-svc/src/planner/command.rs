@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use manifest::{Action, Command, Decision, ResolvedProgram, exec_subject};
-use receipt::{EffectClass, Network, Plan, Snapshot};
+use receipt::{EffectClass, Network, Plan, Snapshot, Stdin, Step};
 
 use super::mounted::{Direct, Mounted};
 use super::parts::Parts;
@@ -15,13 +15,15 @@ use crate::environment::Present;
 use crate::error::Error;
 use crate::image::ImageName;
 use crate::program::{Layout, Program, Unread};
-use crate::refusal::{Reason, Refusal};
+use crate::refusal::{Reason, Refusal, named};
 use crate::tool::Tool;
 use crate::tool::command::Arguments;
 use crate::tree;
 
 /// What programs look at to find the broker; one that looks elsewhere connects to nobody.
 const PROXIED: [&str; 4] = ["HTTPS_PROXY", "HTTP_PROXY", "https_proxy", "http_proxy"];
+/// How many checks a refusal names.
+const SHOWN_CHECKS: usize = 50;
 
 #[derive(Debug, Clone)]
 pub(crate) enum Prepared {
@@ -34,30 +36,82 @@ impl Planner<'_> {
         tool: Tool,
         arguments: Arguments,
     ) -> Result<(Plan, super::Prepared), Stop> {
-        let (plan, prepared) = match arguments {
-            Arguments::Exec { argv, timeout } => self.exec(tool, argv, timeout).await?,
+        let plan = match arguments {
+            Arguments::Exec { argv, stdin, timeout } => {
+                let plan = self.one(tool, argv, timeout).await?;
+                Plan { stdin: stdin.as_deref().map(Stdin::of), ..plan }
+            }
+            Arguments::Batch { commands, timeout } => {
+                let (plan, steps) = self.steps(tool, commands, timeout).await?;
+                Plan { steps, ..plan }
+            }
+            Arguments::Check { name, expected, timeout } => {
+                let argv = self.check(&name, expected.as_deref())?;
+                Plan { check: Some(name), ..self.one(tool, argv, timeout).await? }
+            }
         };
-        Ok((plan, super::Prepared::Command(prepared)))
+        Ok((plan, super::Prepared::Command(Prepared::Exec)))
     }
 
-    async fn exec(
+    /// The argument list of a check that the manifest names.
+    fn check(&self, name: &str, expected: Option<&[String]>) -> Result<Vec<String>, Stop> {
+        let checks = &self.manifest().execution.checks;
+        let Some(argv) = checks.get(name) else {
+            let shown: Vec<_> = checks.keys().take(SHOWN_CHECKS).cloned().collect();
+            let detail = match shown.as_slice() {
+                [] => "the manifest names no checks".to_owned(),
+                shown => {
+                    format!("the manifest names these checks: {}", named(shown, checks.len()))
+                }
+            };
+            return Err(Refusal::new(Reason::CheckUnknown, detail).into());
+        };
+        if expected.is_some_and(|expected| expected != argv) {
+            let detail = format!("the check is {}", exec_subject(argv));
+            return Err(Refusal::new(Reason::CheckChanged, detail).into());
+        }
+        Ok(argv.clone())
+    }
+
+    async fn one(
         &self,
         tool: Tool,
         argv: Vec<String>,
         timeout: Option<Duration>,
-    ) -> Result<(Plan, Prepared), Stop> {
+    ) -> Result<Plan, Stop> {
+        let (plan, mut steps) = self.steps(tool, vec![argv], timeout).await?;
+        let Step { argv, program } = steps.pop().ok_or(Reason::ArgumentsInvalid)?;
+        Ok(Plan { argv: Some(argv), program: Some(program), ..plan })
+    }
+
+    /// The plan without its commands, and these: each is decided as if it were alone, and the strictest effect is
+    /// that of all.
+    async fn steps(
+        &self,
+        tool: Tool,
+        commands: Vec<Vec<String>>,
+        timeout: Option<Duration>,
+    ) -> Result<(Plan, Vec<Step>), Stop> {
         let execution = &self.manifest().execution;
-        let name = argv.first().ok_or(Reason::ArgumentsInvalid)?;
-        if !execution.allow_commands.contains(name) {
-            let allowed = execution.allow_commands.join(", ");
-            let detail = format!("the manifest allows only these programs: {allowed}");
-            return Err(Refusal::new(Reason::CommandNotAllowed, detail).into());
-        }
+        self.all_allowed(&commands)?;
+        let subjects: Vec<_> = commands.iter().map(|argv| exec_subject(argv)).collect();
         let mounted = self.mounted().await?;
         let image = self.image().await?;
         let present = self.present().await?;
-        let program = self.program(&image, name, &present).await?;
-        let mut parts = Parts::of(self.decide_command(&argv, &program));
+        let (mut decisions, mut steps) = (Vec::new(), Vec::new());
+        for argv in commands {
+            let name = argv.first().ok_or(Reason::ArgumentsInvalid)?;
+            let program = self.program(&image, name, &present).await?;
+            if program.workspace && !steps.is_empty() {
+                let detail = format!(
+                    "{name} is in the private copy, where the commands before it may put another: run it on its own"
+                );
+                return Err(Refusal::new(Reason::CommandNotAllowed, detail).into());
+            }
+            decisions.extend(self.decide_command(&argv, &program));
+            steps.push(Step { argv, program: shown(&program) });
+        }
+        let mut parts = Parts::of(decisions);
         self.decide_what_is_no_longer_readable(&present, &mut parts);
         let direct = match &mounted {
             Some(mounted) => self.decide_mounts(mounted, &present, &mut parts)?,
@@ -66,14 +120,11 @@ impl Planner<'_> {
         let limits = self.ceilings.lower(&execution.limits, timeout);
         let network = self.network(&mut parts)?;
         let env = environment_variables(&image, limits.cpus_milli, &network);
-        let subject = exec_subject(&argv);
         let mut plan = Plan {
             effect_class: effect_class(&network, direct.effect_class()),
             network,
             scopes: direct.scopes(),
             mounts: mounted.iter().flat_map(Mounted::shown).collect(),
-            argv: Some(argv),
-            program: Some(shown(&program)),
             cwd: Some(engine::WORKSPACE.to_owned()),
             env: Some(env.keys().cloned().collect::<BTreeSet<_>>()),
             image: Some(image.id),
@@ -82,10 +133,20 @@ impl Planner<'_> {
                 mounted: mounted.as_ref().map(|mounted| mounted.looked.digest),
                 ..self.snapshot(&present)
             }),
-            ..self.pure(tool, Action::ProcessExec, subject.into())
+            ..self.pure(tool, Action::ProcessExec, subjects.join(" && ").into())
         };
         parts.put_into(&mut plan);
-        Ok((plan, Prepared::Exec))
+        Ok((plan, steps))
+    }
+
+    fn all_allowed(&self, commands: &[Vec<String>]) -> Result<(), Stop> {
+        let allowed = &self.manifest().execution.allow_commands;
+        let listed = |argv: &Vec<String>| argv.first().is_some_and(|name| allowed.contains(name));
+        if commands.iter().all(listed) {
+            return Ok(());
+        }
+        let detail = format!("the manifest allows only these programs: {}", allowed.join(", "));
+        Err(Refusal::new(Reason::CommandNotAllowed, detail).into())
     }
 
     async fn image(&self) -> Result<Image, Stop> {

@@ -136,6 +136,8 @@ async fn what_this_host_cannot_do_is_refused_by_name() {
             "quarantine_file",
             "restore_file",
             "process.exec",
+            "run_batch",
+            "run_check",
             "inspect_patch",
             "import_patch",
             "delegate",

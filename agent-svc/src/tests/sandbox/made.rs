@@ -93,6 +93,9 @@ pub(super) fn plan(request: &wire::PlanRequest, shape: &Shape, manifest: Digest)
         snapshot: None,
         workspace: None,
         patch: None,
+        stdin: None,
+        check: None,
+        steps: Vec::new(),
         mcp: None,
         edit: None,
     }

@@ -65,6 +65,9 @@ fn plan() -> Plan {
         snapshot: None,
         workspace: None,
         patch: None,
+        stdin: None,
+        check: None,
+        steps: Vec::new(),
         mcp: None,
         edit: None,
     }

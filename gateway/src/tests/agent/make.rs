@@ -74,6 +74,9 @@ pub(crate) fn plan(session: SessionId, run: RunId) -> Plan {
         snapshot: None,
         workspace: None,
         patch: None,
+        stdin: None,
+        check: None,
+        steps: Vec::new(),
         mcp: None,
         edit: None,
     }

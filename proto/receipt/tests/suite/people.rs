@@ -113,6 +113,9 @@ pub(crate) fn plan(approval: Vec<Requirement>) -> Plan {
         snapshot: None,
         workspace: None,
         patch: None,
+        stdin: None,
+        check: None,
+        steps: Vec::new(),
         mcp: None,
         edit: None,
     }

@@ -45,6 +45,9 @@ fn example() -> Plan {
         snapshot: None,
         workspace: None,
         patch: None,
+        stdin: None,
+        check: None,
+        steps: Vec::new(),
         mcp: None,
         edit: None,
     }

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use receipt::{
     FileState, Grant, Limits, Mount, MountMode, Network, NotCarried, NotCarriedEntry, Part, Patch,
     PatchEntry, PatchLink, PatchOp, PathText, Payload, Plan, Policy, Program, Requirement, Signed,
-    Signer, Snapshot, Totals, Undoes, Verifier, Version, plan_digest, strictest,
+    Signer, Snapshot, Stdin, Step, Totals, Undoes, Verifier, Version, plan_digest, strictest,
 };
 use uuid::Uuid;
 
@@ -177,6 +177,23 @@ prop_compose! {
     }
 }
 
+fn input() -> impl Strategy<Value = Stdin> {
+    (count(), digest()).prop_map(|(bytes, digest)| Stdin { bytes, digest })
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    (prop::collection::vec("[a-z é\n]{0,8}", 1..4), path_text(), any::<bool>()).prop_map(
+        |(argv, path, workspace)| Step {
+            argv,
+            program: Program { path, resolved: None, workspace },
+        },
+    )
+}
+
+fn commands() -> impl Strategy<Value = (Option<Stdin>, Option<String>, Vec<Step>)> {
+    (prop::option::of(input()), prop::option::of("[a-z]{1,8}"), prop::collection::vec(step(), 0..3))
+}
+
 prop_compose! {
     fn plan()(
         ids in any::<[u128; 3]>(),
@@ -192,7 +209,7 @@ prop_compose! {
         (argv, cwd, env, image, limits, mounts) in command(),
         snapshot in prop::option::of((digest(), digest(), prop::option::of(digest()), count())),
         workspace in prop::option::of("[a-z]{1,8}"),
-        patch in prop::option::of(patch()),
+        (patch, (stdin, check, steps)) in (prop::option::of(patch()), commands()),
     ) -> Plan {
         let [session, run, call] = ids.map(Uuid::from_u128);
         Plan {
@@ -228,6 +245,9 @@ prop_compose! {
             }),
             workspace,
             patch,
+            stdin,
+            check,
+            steps,
             mcp: None,
             edit: None,
         }
@@ -299,6 +319,12 @@ fn other_actions(plan: &Plan) -> Vec<Plan> {
         with(&|p| p.parts.push(explained(None, vec![]))),
         with(&|p| p.parts.push(explained(Some("why"), vec![]))),
         with(&|p| p.argv.get_or_insert_default().push("x".into())),
+        with(&|p| p.stdin = Some(Stdin::of("another"))),
+        with(&|p| p.check.get_or_insert_default().push('x')),
+        with(&|p| {
+            let program = Program { path: "/bin/x".into(), resolved: None, workspace: false };
+            p.steps.push(Step { argv: vec!["x".into()], program });
+        }),
         with(&|p| p.cwd.get_or_insert_default().push('x')),
         with(&|p| {
             p.env.get_or_insert_default().insert("ANOTHER".into());
