@@ -87,11 +87,10 @@ impl Api {
     ) -> Result<wire::PromptResponse, Refusal> {
         let session = parse::session(&request.get_ref().session_id)?;
         let caller = self.admit(&request, about(PROMPT, Access::Act, session))?;
-        let (content, limits) = parse::prompt(request.into_inner())?;
+        let (wish, limits) = parse::prompt(request.into_inner(), &caller.subject)?;
         let session = self.session(&caller, session).await?;
         let runtime = Arc::clone(&self.0);
-        let run =
-            self.0.finish(async move { run::prompt(&runtime, &session, content, limits).await });
+        let run = self.0.finish(async move { run::prompt(&runtime, &session, wish, limits).await });
         Ok(wire::PromptResponse { run_id: run.await?.to_string() })
     }
 

@@ -30,6 +30,7 @@ mod terms;
 #[cfg(test)]
 mod tests;
 mod transcript;
+mod wish;
 mod withheld;
 mod work;
 

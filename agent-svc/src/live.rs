@@ -11,12 +11,13 @@ use crate::clock::{Clock, Millis};
 use crate::feed::Feed;
 use crate::peers;
 use crate::refusal::Refusal;
+use crate::wish::Wish;
 
 /// What a handler asks of a session's driver. Answers to asks are rows, not commands.
 #[derive(Debug)]
 pub(crate) enum Command {
     Prompt {
-        content: String,
+        wish: Wish,
         requested: Limits,
         reply: oneshot::Sender<Result<RunId, Refusal>>,
     },

@@ -8,17 +8,18 @@ use crate::live::Command;
 use crate::refusal::Refusal;
 use crate::runtime::Runtime;
 use crate::store::Session;
+use crate::wish::Wish;
 
 pub(crate) async fn prompt(
     runtime: &Runtime,
     session: &Session,
-    content: String,
+    wish: Wish,
     requested: Limits,
 ) -> Result<RunId, Refusal> {
     if session.outcome.is_some() || session.run.is_some() {
         return Err(Refusal::SessionAlreadyRun);
     }
-    ask(runtime, session, |reply| Command::Prompt { content, requested, reply }).await?
+    ask(runtime, session, |reply| Command::Prompt { wish, requested, reply }).await?
 }
 
 /// Whether there was anything to cancel.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use kernel::{Budget, Limits, Millis};
+use kernel::{Budget, CallId, Limits, Millis};
 use manifest::Manifest;
 use proto::model::v1::Message;
 use receipt::OnDisconnect;
@@ -63,15 +63,18 @@ impl Terms {
             manifest: CHILD,
             requested: Limits::default(),
             ask_timeout: millis(self.ask_timeout),
+            calls: Vec::new(),
         }
     }
 
-    pub(crate) fn prompt(&self, requested: Limits) -> kernel::Prompt {
+    /// With `calls` the run does these and asks no model.
+    pub(crate) fn prompt(&self, requested: Limits, calls: Vec<CallId>) -> kernel::Prompt {
         kernel::Prompt {
             ceiling: CEILING,
             manifest: self.limits,
             requested,
             ask_timeout: millis(self.ask_timeout),
+            calls,
         }
     }
 }
@@ -94,7 +97,8 @@ mod tests {
         let steps = |budget: &str| {
             let text = format!("{MANIFEST}{budget}");
             let manifest = Manifest::parse(text.as_bytes(), "fix-it.yaml").unwrap();
-            let prompt = Terms::of(&manifest, OnDisconnect::Deny).prompt(Limits::default());
+            let prompt =
+                Terms::of(&manifest, OnDisconnect::Deny).prompt(Limits::default(), Vec::new());
             (prompt.manifest.steps, prompt.ceiling)
         };
         assert_eq!(steps(""), (Some(8), CEILING));

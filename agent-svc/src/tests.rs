@@ -20,3 +20,4 @@ mod sandbox;
 mod sessions;
 mod sources;
 mod stops;
+mod undo;

@@ -137,7 +137,7 @@ fn show(event: &event::Event) {
     }
 }
 
-async fn ask_person(
+pub(crate) async fn ask_person(
     session: &mut Session,
     ask: &Ask,
     key: Option<&Signatory>,

@@ -1,5 +1,5 @@
 //! `patch show` and `patch export`: what an open ask would import, for people to read and for `git apply` to take. They
-//! answer no ask.
+//! answer no ask; `patch undo` answers its own alone.
 use std::{
     fs::File,
     io::{self, IsTerminal as _, Write as _},
@@ -23,6 +23,8 @@ use crate::{
     target::Target,
     terminal::LEGEND,
 };
+
+mod undo;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -48,6 +50,8 @@ pub(crate) enum Patch {
         #[arg(long)]
         json: bool,
     },
+    /// Take back what a run imported: the paths are as before it, or nothing changes
+    Undo(undo::Args),
     /// Write what an open ask would import as a patch for 'git apply --binary'
     Export {
         #[command(flatten)]
@@ -121,6 +125,7 @@ pub(crate) async fn patch(command: Patch) -> Result<Exit, Error> {
             session.leave().await;
             shown
         }
+        Patch::Undo(args) => undo::undo(args).await,
         Patch::Export { target, id, output } => {
             if output.is_none() && io::stdout().is_terminal() {
                 return Err(Failure::Terminal.into());

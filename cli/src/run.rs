@@ -10,7 +10,7 @@ use crate::{
     error::Exit,
     key::Signatory,
     output,
-    session::{Answered, Ask, Beginning, Ended, Part, Session, Step, Verdict, render},
+    session::{Answered, Ask, Beginning, Ended, Errand, Part, Session, Step, Verdict, render},
     target::Target,
     verdict,
 };
@@ -24,7 +24,8 @@ pub(crate) use interrupt::Interrupts;
 pub(crate) use report::ended;
 pub(crate) use resume::{ResumeArgs, resume};
 
-use given::{Given, in_force};
+pub(crate) use given::Given;
+use given::in_force;
 use report::{Whose, paused};
 
 const RUN_EXAMPLES: &str = "\
@@ -166,9 +167,11 @@ impl Wish {
                     .map_err(|why| unfit("--model", &why))?,
                 on_disconnect,
             },
-            prompt: acp::Text::new(prompt).map_err(|why| unfit("the prompt", &why))?,
-            max_model_tokens: budget("--max-model-tokens", max_model_tokens)?,
-            max_tool_calls: budget("--max-tool-calls", max_tool_calls)?,
+            errand: Errand::Prompt {
+                content: acp::Text::new(prompt).map_err(|why| unfit("the prompt", &why))?,
+                max_model_tokens: budget("--max-model-tokens", max_model_tokens)?,
+                max_tool_calls: budget("--max-tool-calls", max_tool_calls)?,
+            },
         })
     }
 }
@@ -223,7 +226,11 @@ enum Stands {
 }
 
 /// `--yes` says what one person can, and signs only with a key that is given; what needs more goes on waiting.
-async fn say_yes(session: &mut Session, ask: &Ask, given: &mut Given) -> Result<(), Error> {
+pub(crate) async fn say_yes(
+    session: &mut Session,
+    ask: &Ask,
+    given: &mut Given,
+) -> Result<(), Error> {
     if ask.needs_signature() {
         output::say(&ask.render());
         if given.key().is_none() {

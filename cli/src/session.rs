@@ -4,12 +4,12 @@ use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use acp::{
     Attach, AttachAnswer, AttachParams, Cancel, CancelParams, ClientCapabilities, Initialize,
-    InitializeParams, Method, NewParams, NewSession, PatchFormat, PatchPage, PatchRead, Prompt,
-    PromptAnswer, PromptParams, SessionEvent,
-    client::{CallError, Client, Events},
+    InitializeParams, Method, NewParams, NewSession, PatchFormat, PatchPage, PatchRead, PatchUndo,
+    PatchUndoParams, Prompt, PromptAnswer, PromptParams, SessionEvent,
+    client::{Client, Events},
 };
 use event::{
-    AgentStatus, AgentStopped, Data, Decision, Event, Usage,
+    AgentStatus, AgentStopped, Data, Decision, Digest, Event, Usage,
     id::{PermissionId, RunId, SessionId},
 };
 use futures::future::BoxFuture;
@@ -69,9 +69,38 @@ pub enum Part {
 #[derive(Debug, Clone)]
 pub struct Beginning {
     pub session: NewParams,
-    pub prompt: acp::Content,
-    pub max_model_tokens: Option<acp::Positive>,
-    pub max_tool_calls: Option<acp::Positive>,
+    pub errand: Errand,
+}
+
+/// What the run of a new session does.
+#[derive(Debug, Clone)]
+pub enum Errand {
+    Prompt {
+        content: acp::Content,
+        max_model_tokens: Option<acp::Positive>,
+        max_tool_calls: Option<acp::Positive>,
+    },
+    /// Takes back what another run imported; the newest of it, where no digest says which.
+    Undo { run: RunId, digest: Option<Digest> },
+}
+
+/// Answers when the run is over.
+type Prompted = BoxFuture<'static, Result<PromptAnswer, Error>>;
+
+impl Errand {
+    fn begun(self, client: Arc<Client>, session: SessionId) -> Prompted {
+        let session_id = session.into();
+        match self {
+            Self::Prompt { content, max_model_tokens, max_tool_calls } => {
+                let params = PromptParams { session_id, content, max_model_tokens, max_tool_calls };
+                Box::pin(async move { call::<Prompt>(&client, params).await })
+            }
+            Self::Undo { run: run_id, digest } => {
+                let params = PatchUndoParams { session_id, run_id, digest };
+                Box::pin(async move { call::<PatchUndo>(&client, params).await })
+            }
+        }
+    }
 }
 
 pub struct Session {
@@ -83,7 +112,7 @@ pub struct Session {
     waiting: VecDeque<Ask>,
     /// Read already, to learn whose events they are.
     first: Option<SessionEvent>,
-    prompt: Option<BoxFuture<'static, Result<PromptAnswer, CallError>>>,
+    prompt: Option<Prompted>,
     answer: Option<PromptAnswer>,
     stopped: Option<AgentStopped>,
     pair_until: Option<Instant>,
@@ -107,19 +136,13 @@ impl Session {
         beginning: Beginning,
         part: Part,
     ) -> Result<Self, Error> {
-        let Beginning { session, prompt: content, max_model_tokens, max_tool_calls } = beginning;
+        let Beginning { session, errand } = beginning;
         let (client, events) = greet(connection, part).await?;
         let answer = call::<NewSession>(&client, session).await?;
         let session_id = answer.session_id;
-        let params = PromptParams {
-            session_id: session_id.into(),
-            content,
-            max_model_tokens,
-            max_tool_calls,
-        };
-        let speaker = Arc::clone(&client);
+        let prompt = errand.begun(Arc::clone(&client), session_id);
         let mut session = Self::new(client, events, Transcript::new(session_id, None), None);
-        session.prompt = Some(Box::pin(async move { speaker.call::<Prompt>(params).await }));
+        session.prompt = Some(prompt);
         Ok(session)
     }
 
@@ -235,7 +258,7 @@ impl Session {
                 biased;
                 answer = answered(&mut self.prompt), if self.prompt.is_some() => {
                     self.prompt = None;
-                    self.answer = Some(answer.map_err(|source| Error::call(Prompt::NAME, source))?);
+                    self.answer = Some(answer?);
                     self.pair_until.get_or_insert_with(|| Instant::now() + PAIR_LIMIT);
                 }
                 sent = self.events.next() => match sent {
@@ -325,9 +348,7 @@ impl Session {
     }
 }
 
-async fn answered(
-    prompt: &mut Option<BoxFuture<'static, Result<PromptAnswer, CallError>>>,
-) -> Result<PromptAnswer, CallError> {
+async fn answered(prompt: &mut Option<Prompted>) -> Result<PromptAnswer, Error> {
     match prompt {
         Some(prompt) => prompt.await,
         None => std::future::pending().await,

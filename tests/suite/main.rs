@@ -16,3 +16,4 @@ mod matrix;
 mod network;
 mod race;
 mod red_team;
+mod undo;

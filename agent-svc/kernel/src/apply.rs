@@ -39,12 +39,17 @@ impl Run {
 
     fn after(&mut self, phase: Phase, at: Time, fact: Fact) -> Result<Phase, Box<Phase>> {
         match (phase, fact) {
-            (Phase::New, Fact::Started { budget, ask_timeout }) => {
+            (Phase::New, Fact::Started { budget, ask_timeout, calls }) => {
                 self.account = Account::open(budget, at);
                 self.ask_timeout = ask_timeout;
+                self.ids.extend(calls.iter().map(|call| call.0));
+                self.given = calls;
                 Ok(Phase::Opening)
             }
-            (Phase::Opening, Fact::EnvironmentOpened) => Ok(Phase::Ready { attempt: 1 }),
+            (Phase::Opening, Fact::EnvironmentOpened) => Ok(match self.is_given() {
+                true => self.turn(self.given.iter().copied().collect()),
+                false => Phase::Ready { attempt: 1 },
+            }),
             (phase @ Phase::Opening, Fact::EnvironmentFailed { reason }) => {
                 self.halt = Some(Halt::Failed(reason));
                 Ok(phase)
@@ -94,7 +99,7 @@ impl Run {
             ModelEnd::Stop => Phase::Answered,
             ModelEnd::Calls(calls) => {
                 self.ids.extend(calls.iter().map(|call| call.0));
-                Turn::of(calls.into())
+                self.turn(calls.into())
             }
             ModelEnd::Lost => Phase::Ready { attempt: attempt.saturating_add(1) },
             ModelEnd::Length if self.left().tokens == 0 => {
@@ -104,6 +109,15 @@ impl Run {
             ModelEnd::Length => self.cut_short(Halt::Failed(Reason::MODEL_TRUNCATED)),
             ModelEnd::Error => self.cut_short(Halt::Failed(Reason::MODEL_ERROR)),
             ModelEnd::Failed(reason) => self.cut_short(Halt::Failed(reason)),
+        }
+    }
+
+    /// On with the next call, or back to whoever gave them: the model, or a person who wants no more.
+    fn turn(&self, mut calls: VecDeque<CallId>) -> Phase {
+        match calls.pop_front() {
+            Some(call) => Phase::Calling(Turn { current: Current::Next(call), rest: calls }),
+            None if self.is_given() => Phase::Answered,
+            None => Phase::Ready { attempt: 1 },
         }
     }
 
@@ -128,7 +142,7 @@ impl Run {
         let Turn { current, rest } = turn;
         let followed = match fact {
             Fact::CallEnded { call, end } if call == current.id() && current.may_end(&end) => {
-                return Ok(Turn::of(rest));
+                return Ok(self.turn(rest));
             }
             fact if current.may_run() => self.after_running(current, at, fact),
             fact => self.after_judging(current, at, fact),
@@ -263,16 +277,6 @@ impl Run {
             Resolution::Denied { source, .. } => {
                 Current::Decided(call.id, CallEnd::Denied { source: *source })
             }
-        }
-    }
-}
-
-impl Turn {
-    /// On with the next call, or back to the model.
-    fn of(mut calls: VecDeque<CallId>) -> Phase {
-        match calls.pop_front() {
-            Some(call) => Phase::Calling(Self { current: Current::Next(call), rest: calls }),
-            None => Phase::Ready { attempt: 1 },
         }
     }
 }

@@ -34,7 +34,7 @@ impl Run {
         self.admits(&seen)?;
         self.unused([fresh.0])?;
         match (seen, &self.phase) {
-            (Seen::Prompted(prompt), Phase::New) => Ok(vec![started(&prompt)]),
+            (Seen::Prompted(prompt), Phase::New) => self.started_by(fresh, prompt),
             (Seen::EnvironmentOpened, Phase::Opening) => Ok(vec![Fact::EnvironmentOpened]),
             (Seen::EnvironmentFailed { reason }, Phase::Opening) => {
                 Ok(vec![Fact::EnvironmentFailed { reason }])
@@ -93,15 +93,28 @@ impl Run {
         match calls.len() {
             0 => Ok(ModelEnd::Failed(Reason::MODEL_NO_CALLS)),
             1..=MAX_CALLS_PER_TURN => {
-                self.unused(calls.iter().map(|call| call.0))?;
-                let mut seen = BTreeSet::from([CallId(fresh.0)]);
-                match calls.iter().find(|call| !seen.insert(**call)) {
-                    Some(twice) => Err(Rejected::IdReused { id: twice.0 }),
-                    None => Ok(ModelEnd::Calls(calls)),
-                }
+                self.distinct(fresh, &calls)?;
+                Ok(ModelEnd::Calls(calls))
             }
             _ => Ok(ModelEnd::Failed(Reason::MODEL_TOO_MANY_CALLS)),
         }
+    }
+
+    /// Ids that nothing else bears.
+    fn distinct(&self, fresh: Fresh, calls: &[CallId]) -> Result<(), Rejected> {
+        self.unused(calls.iter().map(|call| call.0))?;
+        let mut seen = BTreeSet::from([CallId(fresh.0)]);
+        match calls.iter().find(|call| !seen.insert(**call)) {
+            Some(twice) => Err(Rejected::IdReused { id: twice.0 }),
+            None => Ok(()),
+        }
+    }
+
+    fn started_by(&self, fresh: Fresh, prompt: Prompt) -> Result<Vec<Fact>, Rejected> {
+        let Prompt { ceiling, manifest, requested, ask_timeout, calls } = prompt;
+        let budget = ceiling.clamped(&manifest).clamped(&requested);
+        self.distinct(fresh, &calls)?;
+        Ok(vec![Fact::Started { budget, ask_timeout, calls }])
     }
 
     /// A run that must end already need not be told twice.
@@ -154,14 +167,6 @@ impl Asking {
                 Ok(Resolution::Denied { source, by })
             }
         }
-    }
-}
-
-fn started(prompt: &Prompt) -> Fact {
-    let Prompt { ceiling, manifest, requested, ask_timeout } = prompt;
-    Fact::Started {
-        budget: ceiling.clamped(manifest).clamped(requested),
-        ask_timeout: *ask_timeout,
     }
 }
 

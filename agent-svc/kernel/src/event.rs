@@ -1,5 +1,7 @@
 //! What is recorded: one fact with its time. Facts are the whole state; nothing else is kept.
 
+use alloc::vec::Vec;
+
 use serde::{Deserialize, Serialize};
 
 use crate::approval::{Plan, Verdict};
@@ -18,9 +20,12 @@ pub struct Event {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Fact {
+    /// `calls` are what the run is for, where a person gave them: then it asks no model.
     Started {
         budget: Budget,
         ask_timeout: Millis,
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        calls: Vec<CallId>,
     },
     EnvironmentOpened,
     EnvironmentFailed {

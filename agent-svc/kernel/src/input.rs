@@ -92,6 +92,8 @@ pub struct Prompt {
     pub requested: Limits,
     /// How long an ask stays open.
     pub ask_timeout: Millis,
+    /// What a person gave the run to do, under ids the shell minted; a model decides where there are none.
+    pub calls: Vec<CallId>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]

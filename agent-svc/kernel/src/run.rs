@@ -1,6 +1,7 @@
 //! A run: where it stands, what is outstanding, and what of it others may see. Changes only through `apply`.
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::vec::Vec;
 
 use crate::approval::{Approved, Call, Plan};
 use crate::budget::{Account, Budget};
@@ -19,6 +20,8 @@ pub struct Run {
     /// Turns of its own model, which a child's are not.
     pub(crate) turns: u64,
     pub(crate) ask_timeout: Millis,
+    /// What a person gave it to do; with any, the run asks no model and ends after them.
+    pub(crate) given: Vec<CallId>,
     /// Set once something says that the run must end; never unset.
     pub(crate) halt: Option<Halt>,
     /// Every id that a call or a permission of this run has borne.
@@ -51,7 +54,7 @@ pub(crate) struct ModelCall {
     pub(crate) attempt: u32,
 }
 
-/// The tool calls of one model turn, strictly one after another.
+/// The tool calls of one model turn, or those that a person gave, strictly one after another.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Turn {
     pub(crate) current: Current,
@@ -140,6 +143,7 @@ impl Run {
             account: Account::default(),
             turns: 0,
             ask_timeout: Millis::default(),
+            given: Vec::new(),
             halt: None,
             ids: BTreeSet::new(),
             resolved: BTreeMap::new(),
@@ -228,6 +232,11 @@ impl Run {
             Phase::Closing(outcome) => Status::Ending(outcome),
             Phase::Over(outcome) => Status::Over(outcome),
         }
+    }
+
+    /// Whether a person, and not a model, gave it what it does.
+    pub fn is_given(&self) -> bool {
+        !self.given.is_empty()
     }
 
     pub fn limits(&self) -> Budget {

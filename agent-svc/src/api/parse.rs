@@ -11,6 +11,7 @@ use crate::create::Wanted;
 use crate::patch::Form;
 use crate::peers;
 use crate::refusal::Refusal;
+use crate::wish::{Undo, Wish};
 
 const MAX_CONTENT: usize = 512 * 1024;
 const MAX_NOTE: usize = 4096;
@@ -62,17 +63,41 @@ pub(super) fn create(
     Ok(Wanted { session, grant: peers::from_signed(grant), manifest, model, on_disconnect })
 }
 
-pub(super) fn prompt(request: wire::PromptRequest) -> Result<(String, Limits), Refusal> {
-    let wire::PromptRequest { session_id: _, content, max_model_tokens, max_tool_calls } = request;
-    if content.is_empty() || content.len() > MAX_CONTENT {
-        return Err(invalid("content", "must have 1 to 524288 bytes"));
-    }
+/// `by` is who asks for it.
+pub(super) fn prompt(request: wire::PromptRequest, by: &str) -> Result<(Wish, Limits), Refusal> {
+    let wire::PromptRequest { session_id: _, content, max_model_tokens, max_tool_calls, undo } =
+        request;
+    let wish = match undo {
+        Some(_) if !content.is_empty() => {
+            return Err(invalid("content, undo", "a run is for one of them"));
+        }
+        Some(wanted) => Wish::Undo(undo_of(&wanted, by)?),
+        None if content.is_empty() || content.len() > MAX_CONTENT => {
+            return Err(invalid("content", "must have 1 to 524288 bytes"));
+        }
+        None => Wish::Prompt(content),
+    };
     if max_model_tokens == Some(0) || max_tool_calls == Some(0) {
         return Err(invalid("max_model_tokens, max_tool_calls", "must be positive"));
     }
     let limits =
         Limits { tokens: max_model_tokens, tool_calls: max_tool_calls, ..Limits::default() };
-    Ok((content, limits))
+    Ok((wish, limits))
+}
+
+fn undo_of(wanted: &wire::Undo, by: &str) -> Result<Undo, Refusal> {
+    let wire::Undo { run_id, patch_digest } = wanted;
+    Ok(Undo {
+        by: by.to_owned(),
+        run: RunId::parse(run_id).map_err(|_| invalid("undo.run_id", "not a UUID"))?,
+        digest: patch_digest_of("undo.patch_digest", patch_digest)?,
+    })
+}
+
+/// Nothing where the text is empty.
+fn patch_digest_of(field: &'static str, text: &str) -> Result<Option<Digest>, Refusal> {
+    let read = |text: &str| text.parse().map_err(|_| invalid(field, "not sha256:<hex>"));
+    (!text.is_empty()).then(|| read(text)).transpose()
 }
 
 pub(super) fn claim(

@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use crate::outcome::Usage;
 use crate::withheld::Withheld;
+use crate::work::Call;
 
 #[derive(Debug, Clone)]
 pub(crate) enum Content {
@@ -16,6 +17,12 @@ pub(crate) enum Content {
     Prompt {
         system: Message,
         content: String,
+    },
+    /// A run with this one call, as this person wishes.
+    Given {
+        by: String,
+        id: CallId,
+        call: Box<Call>,
     },
     /// The private copy was made, without these.
     Copied(Withheld),

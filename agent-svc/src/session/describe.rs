@@ -175,11 +175,22 @@ impl Draft<'_> {
     }
 
     fn started(&mut self) -> Result<(), SealError> {
-        let Content::Prompt { system, content } = self.scene.content else { return Ok(()) };
         let descent = self.scene.work.descent;
-        self.change(Change::Began { run: self.scene.work.id(), descent });
-        self.change(Change::Said(system.clone()));
-        self.change(Change::Said(transcript::user(content.clone())));
+        let began = Change::Began { run: self.scene.work.id(), descent };
+        let who = match self.scene.content {
+            Content::Prompt { system, content } => {
+                self.change(began);
+                self.change(Change::Said(system.clone()));
+                self.change(Change::Said(transcript::user(content.clone())));
+                actor(ActorKind::Kernel)
+            }
+            Content::Given { by, id, call } => {
+                self.change(began);
+                self.change(Change::Called { id: *id, call: call.as_ref().clone() });
+                operator(by)
+            }
+            _ => return Ok(()),
+        };
         self.change(Change::Entered(State::Running));
         let started = AgentStarted {
             agent_id: self.agent_id(),
@@ -189,7 +200,7 @@ impl Draft<'_> {
             task_id: Some(self.scene.session.manifest_id.clone()),
             model: self.scene.session.model.clone(),
         };
-        self.event(actor(ActorKind::Kernel), started)?;
+        self.event(who, started)?;
         Ok(())
     }
 

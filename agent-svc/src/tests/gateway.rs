@@ -138,7 +138,26 @@ impl Person {
             content: "Please fix it".to_owned(),
             max_model_tokens: None,
             max_tool_calls: None,
+            undo: None,
         };
+        self.send(session, request).await
+    }
+
+    /// A run that is to take an import of another one back.
+    pub(crate) async fn undo(&self, session: SessionId, undo: wire::Undo) -> Result<String, Fault> {
+        let session_id = session.to_string();
+        self.send(
+            session,
+            wire::PromptRequest { session_id, undo: Some(undo), ..Default::default() },
+        )
+        .await
+    }
+
+    pub(crate) async fn send(
+        &self,
+        session: SessionId,
+        request: wire::PromptRequest,
+    ) -> Result<String, Fault> {
         let request = self.about(request, "Prompt", session);
         Ok(within("prompt", self.client.clone().prompt(request)).await?.into_inner().run_id)
     }

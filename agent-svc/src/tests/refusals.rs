@@ -267,7 +267,7 @@ async fn what_is_malformed_is_refused_by_the_field() {
             session_id: session.to_string(),
             content,
             max_model_tokens: tokens,
-            max_tool_calls: None,
+            ..Default::default()
         };
         let request = alice.about(message, "Prompt", session);
         let fault = Fault::from(alice.client.clone().prompt(request).await.unwrap_err());

@@ -161,6 +161,7 @@ impl Sandbox {
             ("forbidden", shape(Effect::Deny, EffectClass::Staged, &[Scope::Once])),
             ("deploy", shape(Effect::Allow, EffectClass::Irreversible, &[Scope::Once])),
             ("import_patch", shape(Effect::Ask, EffectClass::Idempotent, &[Scope::Once])),
+            ("undo_patch", shape(Effect::Ask, EffectClass::Idempotent, &[Scope::Once])),
             ("delegate", shape(Effect::Allow, EffectClass::Idempotent, &[Scope::Once])),
         ]);
         let state = State {
@@ -258,7 +259,8 @@ impl SandboxService for Sandbox {
         assert_eq!(Digest::of(&manifest), granted.manifest);
         let epoch = self.fences.raise(&owner.unwrap())?;
         let tools = self.with(|state| {
-            let names = state.shapes.keys();
+            // What a person alone may wish, no model is offered.
+            let names = state.shapes.keys().filter(|name| **name != "undo_patch");
             names
                 .map(|name| common::Tool {
                     name: (*name).to_owned(),

@@ -15,7 +15,7 @@ use crate::{
     file,
     mesh::{Mesh, Service},
     output,
-    session::{self, Answered, Ask, Beginning, Part, Session, Step, Verdict, render},
+    session::{self, Answered, Ask, Beginning, Errand, Part, Session, Step, Verdict, render},
     target::Target,
 };
 
@@ -155,9 +155,11 @@ impl<'a> Story<'a> {
                 model: Some(acp::Text::new(name).map_err(Turn::Text)?),
                 on_disconnect: None,
             },
-            prompt: acp::Text::new("Repair the application.").map_err(Turn::Text)?,
-            max_model_tokens: None,
-            max_tool_calls: None,
+            errand: Errand::Prompt {
+                content: acp::Text::new("Repair the application.").map_err(Turn::Text)?,
+                max_model_tokens: None,
+                max_tool_calls: None,
+            },
         };
         Ok(Session::begin(self.target.connect().await?, beginning, Part::Answers).await?)
     }

@@ -21,7 +21,7 @@ const SETTLED_LIMIT: Duration = Duration::from_secs(30);
 
 /// What is answered with, what was answered, and what of it does not hold.
 #[derive(Debug, Default)]
-pub(super) struct Given {
+pub(crate) struct Given {
     /// Signs what needs it.
     key: Option<Signatory>,
     /// Calls that were allowed here, and by which answer.
@@ -30,11 +30,11 @@ pub(super) struct Given {
 }
 
 impl Given {
-    pub(super) fn of(key: Option<Signatory>) -> Self {
+    pub(crate) fn of(key: Option<Signatory>) -> Self {
         Self { key, ..Self::default() }
     }
 
-    pub(super) fn key(&self) -> Option<&Signatory> {
+    pub(crate) fn key(&self) -> Option<&Signatory> {
         self.key.as_ref()
     }
 
@@ -55,7 +55,7 @@ impl Given {
     }
 
     /// Something that happened after the answers were given.
-    pub(super) fn heard(&mut self, event: &Event) {
+    pub(crate) fn heard(&mut self, event: &Event) {
         let (call, why) = match &event.data {
             Data::ToolResult(result) => match &result.error {
                 Some(error) if is_about_people(&error.code) => (result.call_id, told(&error.code)),
@@ -80,7 +80,7 @@ impl Given {
     }
 
     /// How the command ends. `lookup` says where more is to be read.
-    pub(super) fn end(self, exit: Exit, lookup: String) -> Result<Exit, Error> {
+    pub(crate) fn end(self, exit: Exit, lookup: String) -> Result<Exit, Error> {
         match self.lost.into_iter().next() {
             None => Ok(exit),
             Some((permission, why)) => Err(Error::NotInForce { permission, why, lookup }),

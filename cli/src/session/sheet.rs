@@ -52,6 +52,7 @@ pub(super) fn of(ask: &Ask) -> String {
     if let Some(plan) = &plan {
         section(&mut out, "what would be written to the private copy:", written(plan));
         section(&mut out, "how it would differ:", difference(plan));
+        section(&mut out, "what is taken back:", undoes(plan));
         section(&mut out, "rules:", rules(plan));
         section(
             &mut out,
@@ -260,6 +261,11 @@ fn mounts(plan: &Plan) -> Vec<String> {
         }
     };
     plan.mounts.iter().map(line).collect()
+}
+
+fn undoes(plan: &Plan) -> Vec<String> {
+    let of = plan.patch.as_ref().and_then(|patch| patch.undoes);
+    of.map(|of| format!("what run {} imported, patch {}", of.run, of.patch)).into_iter().collect()
 }
 
 fn protected(plan: &Plan) -> Vec<String> {

@@ -257,6 +257,7 @@ impl Connection {
             Call::Prompt(params) => self.prompt(id.clone(), params),
             Call::Respond(params) => self.respond(id.clone(), params, offer),
             Call::Cancel(params) => self.cancel(id.clone(), &params),
+            Call::PatchUndo(params) => self.undo(id.clone(), params),
             Call::PatchRead(params) => self.read_patch(id.clone(), &params),
             Call::GrantList(params) => self.list_grants(id.clone(), &params),
             Call::GrantRevoke(params) => self.revoke_grant(id.clone(), &params),

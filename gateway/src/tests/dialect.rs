@@ -114,6 +114,7 @@ async fn a_viewer_neither_opens_nor_prompts_nor_cancels() {
     for (method, params) in [
         ("session/prompt", json!({ "sessionId": session, "content": "x" })),
         ("session/cancel", json!({ "sessionId": session })),
+        ("patch/undo", json!({ "sessionId": session, "runId": event::id::RunId::new() })),
         (
             "permission/respond",
             json!({ "sessionId": session, "permissionId": "p", "decision": "allow" }),

@@ -1,11 +1,11 @@
 //! What an import would write: shown page by page, to a client with our extension that was shown the ask.
 use event::Digest;
-use event::id::{PermissionId, SessionId};
-use proto::agent::v1::DenySource;
+use event::id::{PermissionId, RunId, SessionId};
+use proto::agent::v1::{self as wire, DenySource};
 use serde_json::{Value, json};
 use transport::Code;
 
-use super::agent::{Standing, roles};
+use super::agent::{Standing, State, roles};
 use super::mesh::Mesh;
 use super::wire::{Raw, code};
 
@@ -125,4 +125,35 @@ async fn what_agent_svc_refuses_is_said() {
     mesh.agent.settle(session, permission, denied);
     let answer = raw.call(3, "patch/read", read(session, permission)).await;
     assert_eq!(code(&answer), (-32021, "ACP_PERMISSION_RESOLVED"));
+}
+
+#[tokio::test]
+async fn an_import_is_taken_back_in_a_session_of_ones_own_and_once() {
+    let mesh = Mesh::start().await;
+    let mut raw = Raw::open(&mesh, "ada").await;
+    raw.initialize(true).await;
+    let session = SessionId::parse(&raw.new_session(1).await).expect("an id");
+    let (run, digest) = (RunId::new(), Digest::of(b"patch"));
+    let undo = json!({ "sessionId": session, "runId": run, "digest": digest });
+    let mut eve = Raw::open(&mesh, "eve").await;
+    eve.initialize(true).await;
+    let answer = eve.call(1, "patch/undo", undo.clone()).await;
+    assert_eq!(code(&answer), (-32010, "ACP_SESSION_NOT_FOUND"));
+    assert_eq!(roles(&mesh.agent.state(), "Prompt").len(), 0);
+
+    let first = json!({ "jsonrpc": "2.0", "id": 2, "method": "patch/undo", "params": undo });
+    raw.text(&first.to_string()).await;
+    // Its own answer comes with the end of the run.
+    let again = raw.call(3, "patch/undo", undo).await;
+    assert_eq!(code(&again), (-32011, "ACP_SESSION_ALREADY_RUN"));
+    let prompted = |state: &State| state.sessions.get(&session)?.prompt.clone();
+    let sent = mesh.agent.until(prompted).await;
+    let wanted = wire::PromptRequest {
+        session_id: session.to_string(),
+        undo: Some(wire::Undo { run_id: run.to_string(), patch_digest: digest.to_string() }),
+        ..wire::PromptRequest::default()
+    };
+    assert_eq!(sent, wanted);
+    mesh.agent.complete(session, "");
+    assert_eq!(raw.answer(2).await["result"]["status"], "completed");
 }

@@ -36,12 +36,12 @@ pub use limit::{
 };
 pub use method::{
     Attach, Call, CallRefused, Cancel, GrantList, GrantRevoke, Initialize, Malformed, Method,
-    NewSession, PatchRead, Prompt, Respond, SESSION_EVENT,
+    NewSession, PatchRead, PatchUndo, Prompt, Respond, SESSION_EVENT,
 };
 pub use number::{Cursor, OutOfRange, Positive, Seq};
 pub use params::{
     AttachParams, AttachTarget, CancelParams, ClientCapabilities, Decision, InitializeParams,
-    NewParams, OnDisconnect, PatchReadParams, PromptParams, RespondParams, Scope,
+    NewParams, OnDisconnect, PatchReadParams, PatchUndoParams, PromptParams, RespondParams, Scope,
 };
 pub use patch::{PatchFormat, PatchPage};
 pub use rpc::{

@@ -11,7 +11,7 @@ use crate::answer::{
 use crate::grants::{GrantListAnswer, GrantListParams, GrantRevokeAnswer, GrantRevokeParams};
 use crate::params::{
     AttachParams, CancelParams, Decision, InitializeParams, NewParams, PatchReadParams,
-    PromptParams, RespondParams,
+    PatchUndoParams, PromptParams, RespondParams,
 };
 use crate::patch::PatchPage;
 use crate::strict::Object;
@@ -45,6 +45,8 @@ method!(Initialize, "initialize", InitializeParams, InitializeAnswer);
 method!(NewSession, "session/new", NewParams, NewAnswer);
 // Answers when the run has ended, however long a person thinks; the connection's own keepalive bounds the wait.
 method!(Prompt, "session/prompt", PromptParams, PromptAnswer, None);
+// It is a run as well.
+method!(PatchUndo, "patch/undo", PatchUndoParams, PromptAnswer, None);
 method!(Respond, "permission/respond", RespondParams, RespondAnswer);
 method!(Cancel, "session/cancel", CancelParams, CancelAnswer);
 method!(Attach, "session/attach", AttachParams, AttachAnswer);
@@ -63,6 +65,7 @@ pub enum Call {
     Cancel(CancelParams),
     Attach(AttachParams),
     PatchRead(PatchReadParams),
+    PatchUndo(PatchUndoParams),
     GrantList(GrantListParams),
     GrantRevoke(GrantRevokeParams),
 }
@@ -109,6 +112,7 @@ impl Call {
             Cancel::NAME => read(params).map(Self::Cancel),
             Attach::NAME if sessions => read(params).map(Self::Attach),
             PatchRead::NAME if sessions => read(params).map(Self::PatchRead),
+            PatchUndo::NAME if sessions => read(params).map(Self::PatchUndo),
             GrantList::NAME if sessions => read(params).map(Self::GrantList),
             GrantRevoke::NAME if sessions => read(params).map(Self::GrantRevoke),
             _ => Err(CallRefused::MethodNotFound),
@@ -155,6 +159,8 @@ fn addressed(params: Option<&RawValue>, refused: CallRefused) -> CallRefused {
 
 #[cfg(test)]
 mod tests {
+    use event::id::RunId;
+
     use super::*;
     use crate::text::Id;
 
@@ -308,6 +314,16 @@ mod tests {
         }
         invalid("patch/read", r#"{"sessionId":"s"}"#);
         invalid("patch/read", r#"{"sessionId":"s","permissionId":"p","whole":true}"#);
+
+        let (run, digest) = (RunId::new(), event::Digest::of(b"patch"));
+        let undo = format!(r#"{{"sessionId":"s","runId":"{run}","digest":"{digest}"}}"#);
+        assert_eq!(call("patch/undo", &undo, false), Err(CallRefused::MethodNotFound));
+        let expected = PatchUndoParams { session_id: id("s"), run_id: run, digest: Some(digest) };
+        assert_eq!(call("patch/undo", &undo, true), Ok(Call::PatchUndo(expected)));
+        invalid("patch/undo", r#"{"sessionId":"s"}"#);
+        invalid("patch/undo", r#"{"sessionId":"s","runId":"r"}"#);
+        invalid("patch/undo", &undo.replace("sha256:", "sha1:"));
+        invalid("patch/undo", &undo.replace("\"digest\"", "\"paths\""));
 
         let list = r#"{"sessionId":"s"}"#;
         assert_eq!(call("grant/list", list, false), Err(CallRefused::MethodNotFound));

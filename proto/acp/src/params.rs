@@ -145,6 +145,23 @@ pub struct CancelParams {
     pub session_id: Id,
 }
 
+/// The session's run, which asks no model: what this other run imported is to be taken back. Only for a client that
+/// offered `sessions`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct PatchUndoParams {
+    pub session_id: Id,
+    /// Whose import it was.
+    pub run_id: RunId,
+    /// Which one; absent means the newest.
+    #[serde(
+        default,
+        deserialize_with = "strict::present",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub digest: Option<Digest>,
+}
+
 /// Only for a client that offered `sessions`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]

@@ -46,7 +46,7 @@ fn of_each_limit_the_smallest_counts() {
         Budget { steps: ceiling().steps, tool_calls: 7, tokens: 800, wall_time: Millis(5) };
     assert_eq!(
         world.sees(Seen::Prompted(prompt)),
-        [Fact::Started { budget, ask_timeout: ASK_TIMEOUT }]
+        [Fact::Started { budget, ask_timeout: ASK_TIMEOUT, calls: Vec::new() }]
     );
     assert_eq!(world.run.limits(), budget);
 }

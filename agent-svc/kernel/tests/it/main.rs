@@ -9,6 +9,8 @@ mod calls;
 #[cfg(test)]
 mod ends;
 #[cfg(test)]
+mod given;
+#[cfg(test)]
 mod invariants;
 #[cfg(test)]
 mod record;

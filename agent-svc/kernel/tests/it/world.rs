@@ -88,6 +88,7 @@ pub(crate) fn prompt() -> Prompt {
         manifest: Limits::default(),
         requested: Limits::default(),
         ask_timeout: ASK_TIMEOUT,
+        calls: Vec::new(),
     }
 }
 

@@ -22,7 +22,12 @@ impl Draft<'_> {
             other => json!({ "arguments": other }),
         };
         let data = ToolCall { call_id: id, tool: call.tool.clone(), input };
-        self.event(self.agent(), data)?;
+        // Who it was, the start of the run says.
+        let who = match self.after.is_given() {
+            true => actor(ActorKind::Operator),
+            false => self.agent(),
+        };
+        self.event(who, data)?;
         Ok(())
     }
 

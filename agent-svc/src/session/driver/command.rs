@@ -1,25 +1,25 @@
 //! What a handler asks of a session's run, in the driver's turn: a prompt, a cancel, a look at the answers.
 
-use event::id::RunId;
+use event::id::{CallId, RunId};
 use kernel::session::{Allowance, NotAdmitted, Runs, admit};
 use kernel::{Limits, Seen, Status};
 use tokio::sync::oneshot;
 use tracing::info;
 
 use super::{Broken, Driver, Fence};
+use crate::ids;
 use crate::live::Command;
 use crate::outcome::{Ending, Outcome, Usage};
 use crate::refusal::Refusal;
 use crate::session::content::Content;
 use crate::store::State;
+use crate::wish::Wish;
 use crate::work::Work;
 
 impl Driver {
     pub(super) async fn command(&mut self, command: Command) -> Result<(), Broken> {
         match command {
-            Command::Prompt { content, requested, reply } => {
-                self.prompt(content, requested, reply).await
-            }
+            Command::Prompt { wish, requested, reply } => self.prompt(wish, requested, reply).await,
             Command::Cancel { by, reply } => {
                 let canceled = self.cancel(by).await?;
                 told(reply.send(canceled));
@@ -46,7 +46,7 @@ impl Driver {
 
     async fn prompt(
         &mut self,
-        content: String,
+        wish: Wish,
         requested: Limits,
         reply: oneshot::Sender<Result<RunId, Refusal>>,
     ) -> Result<(), Broken> {
@@ -70,10 +70,10 @@ impl Driver {
             }
         }
         let id = RunId::new();
-        let content = Content::Prompt { system: self.terms.system.clone(), content };
+        let (content, calls) = self.begun_with(wish);
         self.work = Some(Work::new(id, None));
         self.waiting_since = self.runtime.clock.millis();
-        self.step(Seen::Prompted(self.terms.prompt(requested)), content).await?;
+        self.step(Seen::Prompted(self.terms.prompt(requested, calls)), content).await?;
         info!(session = %self.session.owner.session, run = %id, "run started");
         told(reply.send(Ok(id)));
         match &self.fence {
@@ -81,6 +81,18 @@ impl Driver {
             Fence::Refused(reason) => {
                 let reason = reason.clone();
                 self.step(Seen::Failed { reason }, Content::Bare).await
+            }
+        }
+    }
+
+    fn begun_with(&self, wish: Wish) -> (Content, Vec<kernel::CallId>) {
+        match wish {
+            Wish::Prompt(content) => {
+                (Content::Prompt { system: self.terms.system.clone(), content }, Vec::new())
+            }
+            Wish::Undo(undo) => {
+                let (id, call) = (CallId::new(), Box::new(undo.call()));
+                (Content::Given { by: undo.by, id, call }, vec![ids::of_call(id)])
             }
         }
     }

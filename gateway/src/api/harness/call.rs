@@ -2,7 +2,7 @@
 use acp::{
     AgentCapabilities, AttachParams, AttachTarget, CancelAnswer, CancelParams, ClientCapabilities,
     Code, Cursor, Decision, Failure, InitializeAnswer, InitializeParams, Malformed, NewParams,
-    PromptParams, RequestId, RespondAnswer, RespondParams, Seq,
+    PatchUndoParams, PromptParams, RequestId, RespondAnswer, RespondParams, Seq,
 };
 use event::id::{RunId, SessionId};
 use proto::agent::v1 as wire;
@@ -113,18 +113,39 @@ impl Connection {
 
     pub(super) fn prompt(&mut self, id: RequestId, params: PromptParams) -> Result<(), Failure> {
         let PromptParams { session_id, content, max_model_tokens, max_tool_calls } = params;
+        let request = wire::PromptRequest {
+            content: content.into_string(),
+            max_model_tokens: max_model_tokens.map(acp::Positive::get),
+            max_tool_calls: max_tool_calls.map(acp::Positive::get),
+            ..wire::PromptRequest::default()
+        };
+        self.begin(id, session_id.as_str(), request)
+    }
+
+    /// Whether an import may be taken back is sandbox-svc's to say, as with any call.
+    pub(super) fn undo(&mut self, id: RequestId, params: PatchUndoParams) -> Result<(), Failure> {
+        let PatchUndoParams { session_id, run_id, digest } = params;
+        let undo = wire::Undo {
+            run_id: run_id.to_string(),
+            patch_digest: digest.map(|digest| digest.to_string()).unwrap_or_default(),
+        };
+        let request = wire::PromptRequest { undo: Some(undo), ..wire::PromptRequest::default() };
+        self.begin(id, session_id.as_str(), request)
+    }
+
+    fn begin(
+        &mut self,
+        id: RequestId,
+        session: &str,
+        request: wire::PromptRequest,
+    ) -> Result<(), Failure> {
         self.acts()?;
-        let (session, known) = self.known(session_id.as_str())?;
+        let (session, known) = self.known(session)?;
         if !known.begin() {
             return Err(reply::refused(&Refusal::SessionAlreadyRun));
         }
         let life = known.life.clone();
-        let request = wire::PromptRequest {
-            session_id: session.to_string(),
-            content: content.into_string(),
-            max_model_tokens: max_model_tokens.map(acp::Positive::get),
-            max_tool_calls: max_tool_calls.map(acp::Positive::get),
-        };
+        let request = wire::PromptRequest { session_id: session.to_string(), ..request };
         self.start(async move |desk, person| {
             let prompted = async {
                 grant::keep(&desk, &person, session, &life).await?;
