@@ -239,7 +239,8 @@ fn trees(
 }
 
 fn tree(what: &'static str, dir: &Path) -> Result<PathBuf, Error> {
-    let real = fs::canonicalize(dir).map_err(file::failed("use", dir))?;
+    let action = if what == "workspace" { "use workspace" } else { "use dependency" };
+    let real = fs::canonicalize(dir).map_err(file::failed(action, dir))?;
     // A comma separates them where the service reads them.
     if !real.is_dir() || real.as_os_str().as_encoded_bytes().contains(&b',') {
         return Err(Error::Argument(Argument::NotDirectory { what, dir: dir.to_owned() }));
