@@ -283,9 +283,9 @@ async fn a_ceiling_narrows_what_a_manifest_reaches() {
     world.ceiling(&format!("hard_deny: {{network: ['{}']}}", upstream.host));
     let built = std::env::current_exe().unwrap().ancestors().nth(2).unwrap().join("harness-egress");
     world.restart_with_broker(built, &[&upstream.host]).await;
-    let rules = format!("  fs.read: allow\n  process.exec: allow\n");
-    let network = format!("network: {{'localhost:*': allow}}");
-    let run = world.run(&manifest(&rules).replace("network: deny", &network)).await;
+    let rules = "  fs.read: allow\n  process.exec: allow\n";
+    let network = "network: {'localhost:*': allow}";
+    let run = world.run(&manifest(rules).replace("network: deny", network)).await;
     let call = run.plan_exec(&["sh", "-c", &connect(&upstream.host, "hello")]).await;
     let Network::Broker { layers, private } = &call.plan.network else { panic!("{:?}", call.plan) };
     assert_eq!((layers.len(), private.len()), (2, 0));
