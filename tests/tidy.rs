@@ -115,6 +115,12 @@ const NOT_REASONS: &[&str] = &[
     "CARGO_PKG_VERSION",
     "OUT_DIR",
     "OMP_NUM_THREADS",
+    "HTTP_PROXY",
+    "HTTPS_PROXY",
+    // Capabilities as an engine names them.
+    "DAC_OVERRIDE",
+    "NET_BIND_SERVICE",
+    "SYS_CHROOT",
 ];
 
 /// Every string literal of the shape `WORD_WORD`: the only literals of that shape are reasons.

@@ -1,3 +1,5 @@
+//! Edits of lines and of found text change what they name and not a byte beside it.
+
 use proptest::prelude::*;
 
 use super::{BadEdit, TextEdit, apply, line_ending};
