@@ -1,7 +1,8 @@
 //! What the program answers, what it never answers, and what it does when the gateway contradicts itself.
 use serde_json::json;
 
-use crate::played::{Play, RUN, digest, harness, permission};
+use crate::played::{Play, RUN, digest, permission};
+use crate::program::harness;
 
 #[tokio::test]
 async fn a_run_that_asks_pauses_and_says_how_to_go_on() {

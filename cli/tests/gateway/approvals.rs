@@ -3,7 +3,8 @@ use receipt::{PublicKey, SignedApproval};
 use serde_json::{Value, json};
 use tokio::process::Command;
 
-use crate::played::{Play, RECEIPT, RUN, digest, harness, permission, plan, session};
+use crate::played::{Play, RECEIPT, RUN, digest, permission, plan, session};
+use crate::program::harness;
 
 /// A new key of ada's: its file, and its public half.
 pub(crate) async fn key(dir: &std::path::Path) -> (String, PublicKey) {

@@ -10,4 +10,5 @@ mod answers;
 mod approvals;
 mod patch;
 mod played;
+mod program;
 mod terminal;

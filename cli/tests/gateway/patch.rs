@@ -1,7 +1,8 @@
 //! `patch show` and `patch export`: all of a patch or none of it, and nothing in it that a terminal would obey.
 use serde_json::json;
 
-use crate::played::{PATCH, Play, RUN, digest, harness, patch_digest, permission};
+use crate::played::{PATCH, Play, RUN, digest, patch_digest, permission};
+use crate::program::harness;
 
 #[tokio::test]
 async fn a_patch_that_is_not_the_one_that_is_asked_about_is_not_shown() {

@@ -16,7 +16,8 @@ use serde_json::Value;
 use tokio::{net::TcpListener, process::Command};
 
 use crate::approvals::key;
-use crate::played::{Gateway, LIMIT, Play, RUN, token};
+use crate::played::{Gateway, LIMIT, Play, RUN};
+use crate::program::token;
 
 /// A terminal, and everything that was written to it.
 struct Terminal {
