@@ -52,6 +52,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "PATH", default_value = "/var/run/docker.sock")]
     engine_socket: PathBuf,
 
+    /// How many started containers may wait, each for the next command of one run
+    #[arg(long, value_name = "COUNT", default_value_t = 0)]
+    warm_containers: u16,
+
     #[command(flatten)]
     policy: PolicyFiles,
 }
@@ -118,7 +122,7 @@ impl Explain for Broken {
 }
 
 pub(crate) async fn demo(args: Args) -> Result<Exit, Error> {
-    let Args { keep, image, engine_socket, policy } = args;
+    let Args { keep, image, engine_socket, warm_containers, policy } = args;
     let began = Instant::now();
     let engine = Engine::new(&engine_socket);
     let image = doctor::image_id(&engine, &image).await?;
@@ -126,7 +130,9 @@ pub(crate) async fn demo(args: Args) -> Result<Exit, Error> {
     output::progress(&format!("working in {}", home.path().display()));
     let door = Door::open()?;
     let scene = Scene::set(home.path(), &image, door.addr())?;
-    let options = Options { policy, ..scene.mesh(&engine_socket, mesh::beside_this_program()?) };
+    let mut options =
+        Options { policy, ..scene.mesh(&engine_socket, mesh::beside_this_program()?) };
+    options.overrides.push(mesh::warm_containers(warm_containers));
     let mut mesh = Mesh::create(&scene.state(), &options)?;
     let shown = perform(&scene, &mut mesh, &door, &engine).await;
     let stopped = mesh.stop().await;

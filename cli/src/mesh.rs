@@ -84,6 +84,12 @@ pub struct Options {
     pub progress: fn(&str),
 }
 
+/// The setting of sandbox-svc for how many containers may wait.
+#[must_use]
+pub fn warm_containers(count: u16) -> (Service, String, Value) {
+    (Service::SandboxSvc, "warm-containers".to_owned(), Value::from(i64::from(count)))
+}
+
 impl Options {
     #[must_use]
     pub fn new(programs: impl Into<PathBuf>) -> Self {

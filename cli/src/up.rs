@@ -60,6 +60,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "PATH")]
     engine_socket: Option<PathBuf>,
 
+    /// How many started containers may wait, each for the next command of one run
+    #[arg(long, value_name = "COUNT", default_value_t = 2)]
+    warm_containers: u16,
+
     /// Run all services under your own uid, also as root
     #[arg(long)]
     one_uid: bool,
@@ -76,6 +80,7 @@ pub(crate) async fn up(args: Args) -> Result<Exit, Error> {
         policy,
         forget_policy,
         engine_socket,
+        warm_containers,
         one_uid,
     } = args;
     let options = Options {
@@ -88,6 +93,7 @@ pub(crate) async fn up(args: Args) -> Result<Exit, Error> {
         models,
         policy,
         forget_policy,
+        overrides: vec![mesh::warm_containers(warm_containers)],
         progress: output::progress,
         ..Options::new(mesh::beside_this_program()?)
     };

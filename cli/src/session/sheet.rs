@@ -5,7 +5,7 @@ use std::{cmp::Reverse, fmt::Write as _};
 use event::{Effect, Layer, Matched, Scope};
 use receipt::{
     Diff, EditOperation, FileState, Mount, MountMode, Network, Part, PatchEntry, PatchOp, PathText,
-    Plan, Policy,
+    Plan, Policy, Stdin,
 };
 use serde_json::Value;
 use time::format_description::well_known::Rfc3339;
@@ -35,12 +35,8 @@ pub(super) fn of(ask: &Ask) -> String {
     out.push_str(&format!(
         "\npermission {permission_id}, open until {until}\nplan {plan_digest}, {bytes} bytes, in full ({lines} lines):\n{json}"
     ));
-    if let Some(Value::Array(argv)) = value.get("argv") {
-        out.push_str("\narguments:");
-        for (index, word) in argv.iter().filter_map(Value::as_str).enumerate() {
-            let (extent, word) = (escape::extent(word), escape::line(word));
-            out.push_str(&format!("\n  [{index}] {extent}: {word}"));
-        }
+    if let Some(argv) = value.get("argv") {
+        section(&mut out, "arguments:", arguments(argv));
     }
     if let Some(Value::String(task)) = value.get("task") {
         let task = format!("{}: {}", escape::extent(task), escape::line(task));
@@ -50,6 +46,14 @@ pub(super) fn of(ask: &Ask) -> String {
     unseen(value, &mut String::new(), &mut hidden);
     section(&mut out, "characters that would not be seen, in:", hidden);
     if let Some(plan) = &plan {
+        let several = plan.steps.len();
+        for (index, step) in plan.steps.iter().enumerate() {
+            let title = format!("command {} of {several}, arguments:", index + 1);
+            section(&mut out, &title, words(step.argv.iter().map(String::as_str)));
+        }
+        let check = plan.check.iter().map(|name| escape::line(name));
+        section(&mut out, "the check of the manifest that this is:", check.collect());
+        section(&mut out, "what the program reads, which is not shown:", input(plan));
         section(&mut out, "what would be written to the private copy:", written(plan));
         section(&mut out, "how it would differ:", difference(plan));
         section(&mut out, "what is taken back:", undoes(plan));
@@ -85,6 +89,22 @@ fn section(out: &mut String, title: &str, lines: Vec<String>) {
         out.push_str("\n  ");
         out.push_str(&line);
     }
+}
+
+fn arguments(argv: &Value) -> Vec<String> {
+    words(argv.as_array().into_iter().flatten().filter_map(Value::as_str))
+}
+
+/// Every word with its size.
+fn words<'a>(argv: impl Iterator<Item = &'a str>) -> Vec<String> {
+    let shown =
+        |(index, word)| format!("[{index}] {}: {}", escape::extent(word), escape::line(word));
+    argv.enumerate().map(shown).collect()
+}
+
+fn input(plan: &Plan) -> Vec<String> {
+    let line = |stdin: &Stdin| format!("{} bytes, {}", stdin.bytes, stdin.digest);
+    plan.stdin.iter().map(line).collect()
 }
 
 /// A path or subject with its size; bytes that are no text in the plan's own form.

@@ -1,6 +1,6 @@
 //! What a person reads is everything that would happen, and it can not be made to look like something else.
 use event::{Digest, Effect};
-use receipt::Requirement;
+use receipt::{Program, Requirement, Step};
 
 use super::*;
 use crate::session::samples::{ask, part, plan};
@@ -28,6 +28,37 @@ fn nothing_that_runs_stays_out_of_sight() {
     // The plan itself holds the same, still as JSON.
     let json = escape::json(&ask(&plan(&["sh", &below, turned, &far, split, thin])).plan);
     assert!(shown.contains(&json) && shown.lines().count() < json.lines().count() + 30);
+}
+
+#[test]
+fn every_command_of_several_a_checks_name_and_an_input_are_shown() {
+    let program = |path: &str| Program { path: path.into(), resolved: None, workspace: false };
+    let step = |words: &[&str], path| Step {
+        argv: words.iter().map(|word| (*word).to_owned()).collect(),
+        program: program(path),
+    };
+    let mut plan = plan(&["true"]);
+    plan.argv = None;
+    plan.steps = vec![step(&["true"], "/bin/true"), step(&["rm", "a\u{202e}\nb"], "/bin/rm")];
+    let shown = ask(&plan).render();
+    for line in [
+        "\ncommand 1 of 2, arguments:\n  [0] 4 bytes, 1 line: true\n",
+        "\ncommand 2 of 2, arguments:\n  [0] 2 bytes, 1 line: rm\n  [1] 6 bytes, 2 lines: a\\u{202e}\\nb\n",
+    ] {
+        assert!(shown.contains(line), "{shown}");
+    }
+    plan.steps.clear();
+    (plan.check, plan.stdin) = (Some("unit\ttests".to_owned()), Some(Stdin::of("rm -rf /")));
+    let shown = ask(&plan).render();
+    let input = format!(
+        "\nwhat the program reads, which is not shown:\n  8 bytes, {}\n",
+        Digest::of(b"rm -rf /")
+    );
+    assert!(shown.contains(&input), "{shown}");
+    assert!(
+        shown.contains("\nthe check of the manifest that this is:\n  unit\\ttests\n"),
+        "{shown}"
+    );
 }
 
 #[test]
