@@ -212,17 +212,22 @@ pub struct Program {
     pub workspace: bool,
 }
 
-/// A program's input, which is in the call's arguments.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+/// A program's input, in full: to an interpreter it is as good as an argument.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Stdin {
     pub bytes: u64,
     pub digest: Digest,
+    pub text: String,
 }
 
 impl Stdin {
     pub fn of(text: &str) -> Self {
-        Self { bytes: text.len() as u64, digest: Digest::of(text.as_bytes()) }
+        Self {
+            bytes: text.len() as u64,
+            digest: Digest::of(text.as_bytes()),
+            text: text.to_owned(),
+        }
     }
 }
 

@@ -55,12 +55,12 @@ impl Run<'_> {
         })
     }
 
-    /// What the plan names by its digest, from the call's arguments; in the frame, so that a command that does not
+    /// What the plan shows, as the call's arguments have it; in the frame, so that a command that does not
     /// read it keeps nobody waiting.
     fn stdin(&self) -> Result<Stdin, String> {
-        let Some(planned) = self.plan.stdin else { return Ok(Stdin::Empty) };
+        let Some(planned) = &self.plan.stdin else { return Ok(Stdin::Empty) };
         match stdin_of(&self.row.plan.arguments) {
-            Ok(Some(text)) if receipt::Stdin::of(&text) == planned => {
+            Ok(Some(text)) if receipt::Stdin::of(&text) == *planned => {
                 Ok(Stdin::Bytes(text.into_bytes()))
             }
             Ok(_) => Err("the input is not the one that was planned".to_owned()),

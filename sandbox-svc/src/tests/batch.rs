@@ -161,6 +161,17 @@ async fn a_command_that_does_not_read_to_the_end_is_no_fault_of_the_house() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_input_is_shown_whole_and_one_that_cannot_be_shown_is_refused() {
+    let world = World::new(&[]).await;
+    let run = world.run(&open_manifest()).await;
+    let text = "import os\nos.remove('a')\n";
+    let call = run.plan("process.exec", json!({ "argv": ["cat"], "stdin": text })).await;
+    assert_eq!(call.plan.stdin.unwrap().text, text);
+    let hidden = json!({ "argv": ["cat"], "stdin": "password=hunter2-hunter2" });
+    assert_eq!(refused(&run, "process.exec", hidden).await.0, "PLAN_HOLDS_SECRET");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_input_makes_no_shell_less_of_a_shell() {
     let world = World::new(&[]).await;
     let rules = "  fs.read: allow\n  process.exec: {'*': allow, 'rm**': deny}\n";

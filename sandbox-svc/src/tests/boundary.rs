@@ -330,7 +330,7 @@ async fn a_declaration_that_is_too_wide_is_refused_before_the_engine_is_asked() 
             .replace("backend: oci", "backend: oci\n  mode: mount")
     };
     assert_eq!(refused(&mount("**")).await, "MANIFEST_INVALID");
-    assert_eq!(refused(&mount("link/**")).await, "MODE_UNSUPPORTED");
+    assert_eq!(refused(&mount("link/**")).await, "WORKSPACE_OF_ROOT");
     assert_eq!(refused(&text).await, "IMAGE_UNKNOWN", "now the engine is asked");
 }
 
