@@ -126,7 +126,7 @@ impl fmt::Display for Conflicts {
 pub(crate) enum ImportError {
     /// The workspace is not what the patch was made for.
     #[error("{0}")]
-    Conflict(Conflicts),
+    Conflict(Box<Conflicts>),
     /// The copy is not what the patch was made from.
     #[error("{path} changed in the copy")]
     CopyChanged { path: RelPath },
@@ -314,7 +314,7 @@ fn old_name(at: usize) -> Vec<u8> {
 
 fn conflict(path: &RelPath, what: &'static str) -> ImportError {
     let first = Conflict { path: path.clone(), what, expected: None, actual: None };
-    ImportError::Conflict(Conflicts { first, rest: Vec::new(), more: 0 })
+    ImportError::Conflict(Box::new(Conflicts { first, rest: Vec::new(), more: 0 }))
 }
 
 fn write_error(path: &RelPath, source: impl Into<io::Error>) -> ImportError {

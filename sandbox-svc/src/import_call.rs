@@ -83,7 +83,8 @@ impl Importing<'_> {
                 made_ms: now_ms(),
             },
         };
-        let ended = self.blocking(begin.entries.clone(), Work::Begin(begin.from, keep)).await?;
+        let ended =
+            self.blocking(begin.entries.clone(), Work::Begin(Box::new((begin.from, keep)))).await?;
         self.judge(begin.entries, ended).await
     }
 
@@ -110,8 +111,11 @@ impl Importing<'_> {
             let staging = StagingName::of(call);
             let nobody = Owners::new();
             let owners = match &work {
-                Work::Begin(Origin::Undo(record), _) => &record.owners,
-                Work::Begin(Origin::Copy(_), _) | Work::GoOn(_) => &nobody,
+                Work::Begin(begin) => match &begin.0 {
+                    Origin::Undo(record) => &record.owners,
+                    Origin::Copy(_) => &nobody,
+                },
+                Work::GoOn(_) => &nobody,
             };
             let import = Import {
                 host: &host,
@@ -126,8 +130,12 @@ impl Importing<'_> {
                     .block_on(store.enter_import(call, phase, &bytes))
                     .map_err(|error| io::Error::other(error.to_string()))
             };
-            match &work {
-                Work::Begin(Origin::Copy(environment), keep) => {
+            let (origin, keep) = match &work {
+                Work::Begin(begin) => (&begin.0, &begin.1),
+                Work::GoOn(phase) => return import::resume(&import, *phase, &mut journal),
+            };
+            match origin {
+                Origin::Copy(environment) => {
                     let copy = open(&environment.place.copy())?;
                     let blobs = Blobs::open(&environment.place.blobs());
                     let blobs = blobs.map_err(ImportError::Staging)?;
@@ -135,13 +143,12 @@ impl Importing<'_> {
                     keep.keep(&import, &blobs, &store, &runtime)?;
                     import::run(&import, Bytes::Copy(&copy), &mut journal).map(Resumed::Ended)
                 }
-                Work::Begin(Origin::Undo(record), keep) => {
+                Origin::Undo(record) => {
                     let blobs = Blobs::open(&keep.records.place(record.call));
                     let blobs = blobs.map_err(ImportError::Staging)?;
                     keep.keep(&import, &blobs, &store, &runtime)?;
                     import::run(&import, Bytes::Kept(&blobs), &mut journal).map(Resumed::Ended)
                 }
-                Work::GoOn(phase) => import::resume(&import, *phase, &mut journal),
             }
         });
         let ended = task.await.map_err(Error::Task)?;
@@ -223,7 +230,7 @@ impl Importing<'_> {
 }
 
 enum Work {
-    Begin(Origin, Keep),
+    Begin(Box<(Origin, Keep)>),
     GoOn(Phase),
 }
 

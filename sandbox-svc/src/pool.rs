@@ -59,7 +59,7 @@ impl Drop for Place {
     fn drop(&mut self) {
         self.pool.change(|inner| {
             inner.making.remove(&self.run);
-            if !inner.idle.get(&self.run).is_some_and(|member| member.lease == self.lease) {
+            if inner.idle.get(&self.run).is_none_or(|member| member.lease != self.lease) {
                 inner.leases.remove(&self.lease);
             }
         });

@@ -237,12 +237,12 @@ impl Sandbox {
         };
         match self.store.begin_environment(&new).await? {
             Begun::Known(row) if row.session != session.id => Err(Error::RunUnknown),
-            Begun::Known(EnvironmentRow { state, lost, .. }) => match state {
+            Begun::Known(row) => match row.state {
                 EnvironmentState::Open => match self.environment(session.id, run) {
                     Some(open) => Ok(opened(&open)),
                     None => Err(Error::EnvironmentLost(None)),
                 },
-                EnvironmentState::Lost => Err(Error::EnvironmentLost(lost)),
+                EnvironmentState::Lost => Err(Error::EnvironmentLost(row.lost)),
                 EnvironmentState::Opening | EnvironmentState::Closing => Err(Error::RunBusy),
                 EnvironmentState::Closed => Err(Error::EnvironmentUnknown),
             },

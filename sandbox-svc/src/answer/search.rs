@@ -218,7 +218,8 @@ impl<'a> Running<'a> {
         });
         if let Some(stopped) = self.stopped {
             value["stoppedBy"] = stopped.as_str().into();
-            let last = self.last.clone().unwrap_or(Place { path: RelPath::root(), number: 0 });
+            let last =
+                self.last.clone().unwrap_or_else(|| Place { path: RelPath::root(), number: 0 });
             value["nextCursor"] = query.binding().encode(&last).into();
         }
         value

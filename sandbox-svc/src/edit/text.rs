@@ -264,7 +264,9 @@ impl Text<'_> {
         let mut text = String::new();
         for (at, piece) in replace.split('\n').enumerate() {
             if let Some(before) = at.checked_sub(1) {
-                text.push_str(ended.get(before).or(ended.last()).copied().unwrap_or(otherwise));
+                text.push_str(
+                    ended.get(before).or_else(|| ended.last()).copied().unwrap_or(otherwise),
+                );
             }
             text.push_str(piece);
         }

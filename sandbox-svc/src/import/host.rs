@@ -30,7 +30,7 @@ pub(crate) fn check(import: &Import<'_>) -> Result<(), ImportError> {
     found.dedup_by(|one, other| one.path == other.path);
     match Conflicts::of(found) {
         None => Ok(()),
-        Some(conflicts) => Err(ImportError::Conflict(conflicts)),
+        Some(conflicts) => Err(ImportError::Conflict(Box::new(conflicts))),
     }
 }
 

@@ -311,7 +311,8 @@ fn put_lines(text: &mut String, sign: char, lines: &[&str]) {
 
 /// Both ways, so that it can be taken back as well.
 fn binary(text: &mut String, old: Side<'_>, new: Side<'_>) {
-    let id = |side: Side<'_>| side.map_or(NO_OBJECT.to_owned(), |(_, bytes)| object_id(bytes));
+    let id =
+        |side: Side<'_>| side.map_or_else(|| NO_OBJECT.to_owned(), |(_, bytes)| object_id(bytes));
     text.push_str(&format!("index {}..{}\nGIT binary patch\n", id(old), id(new)));
     for side in [new, old] {
         let bytes = side.map_or(&[][..], |(_, bytes)| bytes);

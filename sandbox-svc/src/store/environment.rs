@@ -28,7 +28,7 @@ pub(crate) enum Begun {
     New {
         slot: u32,
     },
-    Known(EnvironmentRow),
+    Known(Box<EnvironmentRow>),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -93,7 +93,7 @@ impl Store {
             .fetch_optional(&mut *tx)
             .await?;
         if let Some(row) = known {
-            return Ok(Begun::Known(environment(&row)?));
+            return Ok(Begun::Known(Box::new(environment(&row)?)));
         }
         let slot: i64 = sqlx::query(
             "SELECT min(candidate) FROM (SELECT 0 AS candidate UNION ALL \

@@ -1,4 +1,6 @@
 //! A directory that is handed out as a whole: no rule about anything in it is stepped over.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use event::Effect::{self, Allow, Ask, Deny};
 use manifest::{Ceiling, Manifest, Rulebook, Target};
 

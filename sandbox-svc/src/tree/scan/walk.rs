@@ -124,7 +124,7 @@ impl<'a> Walk<'a> {
             more: Condvar::new(),
         };
         let place = Place::new(RelPath::root(), here, copy, None, None);
-        walk.split(&Arc::new(place), names)?;
+        walk.split(&Arc::new(place), names);
         Ok(walk)
     }
 
@@ -187,7 +187,7 @@ impl<'a> Walk<'a> {
     }
 
     /// Makes jobs of a directory's entries.
-    fn split(&self, place: &Arc<Place>, mut names: Vec<Vec<u8>>) -> Result<(), ScanError> {
+    fn split(&self, place: &Arc<Place>, mut names: Vec<Vec<u8>>) {
         let mut batches = Vec::new();
         while names.len() > BATCH {
             batches.push(names.split_off(names.len() - BATCH));
@@ -196,7 +196,6 @@ impl<'a> Walk<'a> {
         batches.push(names);
         place.left.store(batches.len(), Ordering::Release);
         self.push(batches.into_iter().map(|names| Job::Entries { place: place.clone(), names }));
-        Ok(())
     }
 
     /// One batch or directory in it is done; the last one completes the copy of it.
@@ -227,7 +226,7 @@ impl<'a> Walk<'a> {
         seen: &Meta,
     ) -> Result<(), ScanError> {
         if let Some(known) = self.known
-            && self.entered.fetch_add(1, Ordering::Relaxed) % ENTERED == 0
+            && self.entered.fetch_add(1, Ordering::Relaxed).is_multiple_of(ENTERED)
         {
             known.listen();
         }
@@ -257,7 +256,8 @@ impl<'a> Walk<'a> {
         };
         part.nodes.push((path.clone(), Node::Directory { mode: seen.mode }));
         let place = Place::new(path, here, copy, Some(seen.mode), Some(parent.clone()));
-        self.split(&Arc::new(place), names)
+        self.split(&Arc::new(place), names);
+        Ok(())
     }
 
     /// Takes one entry; a directory that is carried becomes a job.
