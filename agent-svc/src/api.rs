@@ -151,16 +151,18 @@ impl Api {
         request: Request<wire::GetPatchRequest>,
     ) -> Result<wire::GetPatchResponse, Refusal> {
         let form = parse::form(request.get_ref().form())?;
-        let wire::GetPatchRequest { session_id, permission_id, offset, form: _ } =
-            request.get_ref();
-        let (session, permission, offset) =
-            (parse::session(session_id)?, parse::permission(permission_id)?, *offset);
-        let about =
-            About { permission: Some(permission), ..about(GET_PATCH, Access::Read, session) };
+        let wire::GetPatchRequest { session_id, offset, .. } = request.get_ref();
+        let (session, offset) = (parse::session(session_id)?, *offset);
+        let which = parse::which(request.get_ref())?;
+        let permission = match &which {
+            patch::Which::Asked(permission) => Some(*permission),
+            patch::Which::OfRun { .. } => None,
+        };
+        let about = About { permission, ..about(GET_PATCH, Access::Read, session) };
         let caller = self.admit(&request, about)?;
         let session = self.session(&caller, session).await?;
         let patch::Page { digest, text, more } =
-            patch::page(&self.0, &session, permission, form, offset).await?;
+            patch::page(&self.0, &session, which, form, offset).await?;
         let end = offset.saturating_add(u64::try_from(text.len()).unwrap_or(u64::MAX));
         Ok(wire::GetPatchResponse {
             patch_digest: digest.as_bytes().to_vec(),

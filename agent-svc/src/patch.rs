@@ -1,8 +1,8 @@
-//! What an open ask to import would write, as text and a page at a time, from the one executor that knows. It keeps
-//! nothing of it and changes nothing.
+//! What an open ask to import would write, and what a run would import or has imported, as text and a page at a time,
+//! from the one executor that knows. It keeps nothing of it and changes nothing.
 
 use event::Digest;
-use event::id::PermissionId;
+use event::id::{PermissionId, RunId};
 use proto::sandbox::v1 as sandbox;
 use proto::sandbox::v1::get_patch_response::Part;
 use receipt::PathText;
@@ -19,9 +19,25 @@ const PAGE: usize = 128 * 1024;
 /// A page and the longest character, by which it is known that there is more.
 const ENOUGH: usize = PAGE + 4;
 
+/// Which patch is meant.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Which {
+    /// That of an open ask.
+    Asked(PermissionId),
+    /// One of the session's run: the present one or the newest that was imported, where no digest says which.
+    OfRun { digest: Option<Digest>, paths: Vec<Vec<u8>> },
+}
+
+/// What sandbox-svc is asked for.
+struct Wanted {
+    run: RunId,
+    digest: Option<Digest>,
+    paths: Vec<Vec<u8>>,
+}
+
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Page {
-    /// Of the patch that the plan names.
+    /// Of the whole patch.
     pub(crate) digest: Digest,
     pub(crate) text: String,
     pub(crate) more: bool,
@@ -40,46 +56,69 @@ pub(crate) enum Form {
 pub(crate) async fn page(
     runtime: &Runtime,
     session: &Session,
-    permission: PermissionId,
+    which: Which,
     form: Form,
     offset: u64,
 ) -> Result<Page, Refusal> {
-    let found = runtime.store.permission(session.owner.session, permission).await?;
-    let found = found.ok_or(Refusal::PermissionNotFound)?;
-    if found.standing.is_settled() {
-        return Err(Refusal::PermissionResolved);
-    }
-    let digest = found.ask.plan.patch.ok_or(Refusal::PlanWithoutPatch)?.digest;
-    let wanted = match form {
+    let Wanted { run, digest, paths } = wanted(runtime, session, which).await?;
+    let written = match form {
         Form::Shown => sandbox::PatchForm::Shown,
         Form::Git => sandbox::PatchForm::Git,
     };
     let mut parts = runtime
         .peers
         .sandbox
-        .patch(session.owner, found.ask.run, digest, wanted)
+        .patch(session.owner, run, digest, paths, written)
         .await
         .map_err(|fault| refused(session, fault))?;
-    let mut text = Text::from(form, offset);
+    let (mut text, mut of) = (Text::from(form, offset), None);
     while !text.is_enough() {
         match parts.message().await.map_err(|status| refused(session, Fault::from(status)))? {
-            Some(sandbox::GetPatchResponse { part: Some(part) }) => text.add(part)?,
-            Some(sandbox::GetPatchResponse { part: None }) => return Err(Refusal::PatchUnreadable),
+            Some(sandbox::GetPatchResponse { part: Some(part), patch_digest }) => {
+                let found: Digest = patch_digest.parse().map_err(|_| Refusal::PatchUnreadable)?;
+                if digest.or(of).is_some_and(|wanted| wanted != found) {
+                    return Err(Refusal::PatchUnreadable);
+                }
+                of = Some(found);
+                text.add(part)?;
+            }
+            Some(sandbox::GetPatchResponse { part: None, .. }) => {
+                return Err(Refusal::PatchUnreadable);
+            }
             None => {
                 text.end();
                 break;
             }
         }
     }
+    let digest = of.ok_or(Refusal::PatchUnreadable)?;
     let (text, more) = text.into_page()?;
     Ok(Page { digest, text, more })
+}
+
+async fn wanted(runtime: &Runtime, session: &Session, which: Which) -> Result<Wanted, Refusal> {
+    match which {
+        Which::Asked(permission) => {
+            let found = runtime.store.permission(session.owner.session, permission).await?;
+            let found = found.ok_or(Refusal::PermissionNotFound)?;
+            if found.standing.is_settled() {
+                return Err(Refusal::PermissionResolved);
+            }
+            let digest = found.ask.plan.patch.ok_or(Refusal::PlanWithoutPatch)?.digest;
+            Ok(Wanted { run: found.ask.run, digest: Some(digest), paths: Vec::new() })
+        }
+        Which::OfRun { digest, paths } => {
+            let run = session.run.ok_or(Refusal::SessionWithoutRun)?;
+            Ok(Wanted { run, digest, paths })
+        }
+    }
 }
 
 fn refused(session: &Session, fault: Fault) -> Refusal {
     warn!(session = %session.owner.session, reason = fault.reason, "the patch is not shown");
     match (fault.code, fault.reason.as_str()) {
-        // The session's driver raises the fence, or gives the session up.
-        (_, "FENCE_STALE" | "SESSION_UNKNOWN") => Refusal::Recovering,
+        // The session's driver raises the fence, or gives the session up; where it is over, there is none.
+        (_, "FENCE_STALE" | "SESSION_UNKNOWN") if session.outcome.is_none() => Refusal::Recovering,
         (Code::Unavailable | Code::DeadlineExceeded | Code::ResourceExhausted, _) => {
             Refusal::ExecutorUnavailable { executor: "sandbox-svc", fault }
         }

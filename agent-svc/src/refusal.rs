@@ -44,6 +44,8 @@ pub(crate) enum Refusal {
     Executor { executor: &'static str, fault: Fault },
     #[error("the plan that is asked about names no patch")]
     PlanWithoutPatch,
+    #[error("the session has had no run, and so there is no patch to read")]
+    SessionWithoutRun,
     #[error("sandbox-svc does not show the patch: {}", .0.message)]
     Patch(Fault),
     #[error("sandbox-svc shows a patch that cannot be read")]
@@ -89,6 +91,7 @@ impl Public for Refusal {
             | Self::ScopeNotOffered
             | Self::Executor { .. }
             | Self::PlanWithoutPatch
+            | Self::SessionWithoutRun
             | Self::Patch(_)
             | Self::StreamFrozen
             | Self::SessionDamaged => Code::FailedPrecondition,
@@ -125,6 +128,7 @@ impl Public for Refusal {
             Self::ApprovalMissing => "APPROVAL_SIGNATURE_MISSING",
             Self::Executor { fault, .. } | Self::Patch(fault) => &fault.reason,
             Self::PlanWithoutPatch => "PLAN_WITHOUT_PATCH",
+            Self::SessionWithoutRun => "SESSION_WITHOUT_RUN",
             Self::PatchUnreadable => "EXECUTOR_FAILED",
             Self::ExecutorUnavailable { .. } => "EXECUTOR_UNAVAILABLE",
             Self::AuditUnavailable => "AUDIT_UNAVAILABLE",

@@ -32,37 +32,52 @@ Examples:
   harness patch show --state ./mesh --json 0198f000-0000-7000-8000-000000000002
   harness patch export --state ./mesh --output change.patch 0198f000-0000-7000-8000-000000000002
 
-The patch is read as long as its ask is open. 'show' makes every character visible: backslashes are doubled. 'export'
+The patch of an open ask is read, or that of a run that has ended, as long as its import is kept. 'show' makes every character visible: backslashes are doubled. 'export'
 writes exactly what 'git apply --binary' takes, in a repository; of modes git keeps only whether a file may be executed.
 Both exit 0 when all of it was written, 1 when there is none or it can not be read, 2 when the command line is wrong.";
 
 #[derive(Debug, Subcommand)]
 #[command(after_help = EXAMPLES)]
 pub(crate) enum Patch {
-    /// Print what an open ask would import: every entry, then the diff
+    /// Print what an open ask would import or a run has imported: every entry, then the diff
     Show {
         #[command(flatten)]
         target: Target,
-        /// The run that waits; with --state also the permission that it waits for
+        /// The run that waits or has ended; with --state also the permission that it waits for
         #[arg(value_name = "RUN|PERMISSION")]
         id: String,
+        #[command(flatten)]
+        which: Which,
         /// Print one JSON document
         #[arg(long)]
         json: bool,
     },
     /// Take back what a run imported: the paths are as before it, or nothing changes
     Undo(undo::Args),
-    /// Write what an open ask would import as a patch for 'git apply --binary'
+    /// Write what an open ask would import or a run has imported as a patch for 'git apply --binary'
     Export {
         #[command(flatten)]
         target: Target,
-        /// The run that waits; with --state also the permission that it waits for
+        /// The run that waits or has ended; with --state also the permission that it waits for
         #[arg(value_name = "RUN|PERMISSION")]
         id: String,
+        #[command(flatten)]
+        which: Which,
         /// A new file for it; without it stdout, which must not be a terminal
         #[arg(long, value_name = "FILE")]
         output: Option<PathBuf>,
     },
+}
+
+/// Another patch than that of the open ask. Each needs a run's id.
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct Which {
+    /// Of the run's patches the one with this digest
+    #[arg(long, value_name = "DIGEST")]
+    digest: Option<Digest>,
+    /// Only this path of the run's patch, with what is below it and what it needs; may be given several times
+    #[arg(long = "path", value_name = "PATH")]
+    paths: Vec<String>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -73,6 +88,14 @@ enum Failure {
     Unknown(String),
     #[error("nothing waits that would import a patch")]
     Nothing,
+    #[error("nothing is kept of what the run imported, and its private copy is gone")]
+    Gone(#[source] session::Error),
+    #[error("the run has no such patch")]
+    NoSuch(#[source] session::Error),
+    #[error("'{0}' is no path of a patch")]
+    NotAPath(String),
+    #[error("--digest and --path are about a run, and a permission is named")]
+    OfAsk,
     #[error("can not write the diff to stdout")]
     Write(#[source] io::Error),
     #[error("several asks would import a patch")]
@@ -86,8 +109,15 @@ enum Failure {
 impl Explain for Failure {
     fn exit(&self) -> Exit {
         match self {
-            Self::NotAnId(_) | Self::Several | Self::Terminal => Exit::Usage,
-            Self::Unknown(_) | Self::Nothing | Self::Write(_) | Self::File(..) => Exit::Failed,
+            Self::NotAnId(_)
+            | Self::NotAPath(_)
+            | Self::OfAsk
+            | Self::NoSuch(_)
+            | Self::Several
+            | Self::Terminal => Exit::Usage,
+            Self::Unknown(_) | Self::Nothing | Self::Gone(_) | Self::Write(_) | Self::File(..) => {
+                Exit::Failed
+            }
         }
     }
 
@@ -95,6 +125,12 @@ impl Explain for Failure {
         match self {
             Self::NotAnId(_) | Self::Unknown(_) => "give the run id that 'harness run' printed",
             Self::Nothing => "a patch can be read while the run asks for patch.import",
+            Self::Gone(_) => {
+                "what was imported stands in the workspace; sandbox-svc's --keep-undo says for how long it is kept"
+            }
+            Self::NoSuch(_) => "leave --digest and --path out to see what there is",
+            Self::OfAsk => "give the run's id",
+            Self::NotAPath(_) => "give a path as 'patch show' prints it",
             Self::Write(_) => "check what stdout is connected to",
             Self::Several => "give the permission's id",
             Self::Terminal => "give --output FILE, or send stdout elsewhere",
@@ -107,10 +143,13 @@ impl Explain for Failure {
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Document<'a> {
-    permission_id: PermissionId,
+    /// Of the ask, if one is open.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    permission_id: Option<PermissionId>,
     #[serde(skip_serializing_if = "Option::is_none")]
     run_id: Option<RunId>,
-    plan_digest: Digest,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    plan_digest: Option<Digest>,
     patch_digest: Digest,
     /// As `patch/read` describes it.
     format: acp::PatchFormat,
@@ -119,39 +158,89 @@ struct Document<'a> {
 
 pub(crate) async fn patch(command: Patch) -> Result<Exit, Error> {
     match command {
-        Patch::Show { target, id, json } => {
+        Patch::Show { target, id, which, json } => {
             let (mut session, only) = find(&target, &id).await?;
-            let shown = show(&mut session, only, json).await;
+            let shown = show(&mut session, only, which, json).await;
             session.leave().await;
             shown
         }
         Patch::Undo(args) => undo::undo(args).await,
-        Patch::Export { target, id, output } => {
+        Patch::Export { target, id, which, output } => {
             if output.is_none() && io::stdout().is_terminal() {
                 return Err(Failure::Terminal.into());
             }
             let (mut session, only) = find(&target, &id).await?;
-            let exported = export(&mut session, only, output).await;
+            let exported = export(&mut session, only, which, output).await;
             session.leave().await;
             exported
         }
     }
 }
 
-async fn export(
+/// Whose patch is read.
+enum Of {
+    Ask(Box<Ask>),
+    Run(Option<Digest>, Vec<acp::WorkspaceName>),
+}
+
+/// The open asks that would import; otherwise what the run is asked for by name, or has imported when it is over.
+async fn meant(
     session: &mut Session,
     only: Option<PermissionId>,
-    output: Option<PathBuf>,
-) -> Result<Exit, Error> {
+    which: Which,
+) -> Result<Vec<Of>, Error> {
+    let Which { digest, paths } = which;
+    let named = digest.is_some() || !paths.is_empty();
     let wanted = |ask: &Ask| only.is_none_or(|only| only == ask.permission_id);
     let mut asks = session.open_asks();
     asks.retain(|ask| ask.patch().is_some() && wanted(ask));
-    let ask = match asks.as_slice() {
-        [ask] => ask,
-        [] => return Err(Failure::Nothing.into()),
-        _ => return Err(Failure::Several.into()),
+    if named && only.is_some() {
+        return Err(Failure::OfAsk.into());
+    }
+    if !named && !asks.is_empty() {
+        return Ok(asks.into_iter().map(|ask| Of::Ask(Box::new(ask))).collect());
+    }
+    if named || (only.is_none() && session.was_over().await?) {
+        let path = |path: String| {
+            acp::WorkspaceName::new(path.clone()).map_err(|_| Failure::NotAPath(path))
+        };
+        let paths = paths.into_iter().map(path).collect::<Result<_, _>>()?;
+        return Ok(vec![Of::Run(digest, paths)]);
+    }
+    Err(Failure::Nothing.into())
+}
+
+async fn page(
+    session: &Session,
+    of: &Of,
+    format: acp::PatchFormat,
+    offset: u64,
+) -> Result<acp::PatchPage, Error> {
+    let (digest, paths) = match of {
+        Of::Ask(ask) => return Ok(session.patch_page(ask, format, offset).await?),
+        Of::Run(digest, paths) => (*digest, paths.clone()),
     };
-    let text = whole(session, ask, acp::PatchFormat::GitV1).await?;
+    session.run_patch_page((digest, paths), format, offset).await.map_err(|error| {
+        let says = |reason| error.says(reason);
+        if says("PATCH_GONE") {
+            Failure::Gone(error).into()
+        } else if says("PATCH_UNKNOWN") || says("PATCH_PATH_UNKNOWN") {
+            Failure::NoSuch(error).into()
+        } else {
+            error.into()
+        }
+    })
+}
+
+async fn export(
+    session: &mut Session,
+    only: Option<PermissionId>,
+    which: Which,
+    output: Option<PathBuf>,
+) -> Result<Exit, Error> {
+    let meant = meant(session, only, which).await?;
+    let [of] = meant.as_slice() else { return Err(Failure::Several.into()) };
+    let (_, text) = whole(session, of, acp::PatchFormat::GitV1).await?;
     match output {
         None => write(&text).map_err(Failure::Write)?,
         Some(path) => {
@@ -168,57 +257,79 @@ async fn export(
 async fn show(
     session: &mut Session,
     only: Option<PermissionId>,
+    which: Which,
     json: bool,
 ) -> Result<Exit, Error> {
-    let wanted = |ask: &Ask| only.is_none_or(|only| only == ask.permission_id);
-    let open = session.open_asks();
-    let mut some = false;
-    for ask in open.iter().filter(|ask| wanted(ask)) {
-        let Some(patch_digest) = ask.patch() else { continue };
-        some = true;
+    for of in meant(session, only, which).await? {
         if json {
-            let text = whole(session, ask, acp::PatchFormat::V1).await?;
-            output::document("patch", &document(ask, patch_digest, &text))?;
+            let (patch_digest, text) = whole(session, &of, acp::PatchFormat::V1).await?;
+            output::document("patch", &document(session, &of, patch_digest, &text))?;
         } else {
-            output::progress(&format!("permission {}, patch {patch_digest}", ask.permission_id));
-            output::progress(LEGEND);
-            print(session, ask).await?;
+            print(session, of).await?;
         }
     }
-    if some { Ok(Exit::Done) } else { Err(Failure::Nothing.into()) }
+    Ok(Exit::Done)
 }
 
-fn document<'a>(ask: &Ask, patch_digest: Digest, text: &'a str) -> Document<'a> {
+fn document<'a>(session: &Session, of: &Of, patch_digest: Digest, text: &'a str) -> Document<'a> {
+    let ask = match of {
+        Of::Ask(ask) => Some(ask),
+        Of::Run(..) => None,
+    };
     Document {
-        permission_id: ask.permission_id,
-        run_id: ask.run_id,
-        plan_digest: ask.plan_digest,
+        permission_id: ask.map(|ask| ask.permission_id),
+        run_id: ask.map_or_else(|| session.run(), |ask| ask.run_id),
+        plan_digest: ask.map(|ask| ask.plan_digest),
         patch_digest,
         format: acp::PatchFormat::V1,
         text,
     }
 }
 
-async fn whole(session: &Session, ask: &Ask, format: acp::PatchFormat) -> Result<String, Error> {
-    let mut text = String::new();
-    let mut next = Some(0);
+/// What follows is of the same patch, also where it is the newest and another import comes meanwhile.
+fn pinned(of: Of, found: Digest) -> Of {
+    match of {
+        Of::Ask(ask) => Of::Ask(ask),
+        Of::Run(_, paths) => Of::Run(Some(found), paths),
+    }
+}
+
+async fn whole(
+    session: &Session,
+    of: &Of,
+    format: acp::PatchFormat,
+) -> Result<(Digest, String), Error> {
+    let first = page(session, of, format, 0).await?;
+    let (digest, mut next) = (first.patch_digest, first.next_offset());
+    let mut text = first.text().to_owned();
+    let of = match of {
+        Of::Ask(ask) => Of::Ask(ask.clone()),
+        Of::Run(_, paths) => pinned(Of::Run(None, paths.clone()), digest),
+    };
     while let Some(offset) = next {
-        let page = session.patch_page(ask, format, offset).await?;
+        let page = page(session, &of, format, offset).await?;
         text.push_str(page.text());
         next = page.next_offset();
     }
-    Ok(text)
+    Ok((digest, text))
 }
 
 /// Page by page: a patch may be larger than what should be held.
-async fn print(session: &Session, ask: &Ask) -> Result<(), Error> {
-    let mut next = Some(0);
+async fn print(session: &Session, of: Of) -> Result<(), Error> {
+    let mut page = page(session, &of, acp::PatchFormat::V1, 0).await?;
+    let digest = page.patch_digest;
+    output::progress(&match &of {
+        Of::Ask(ask) => format!("permission {}, patch {digest}", ask.permission_id),
+        Of::Run(..) => format!("patch {digest}"),
+    });
+    output::progress(LEGEND);
+    let of = pinned(of, digest);
     let mut ended = true;
-    while let Some(offset) = next {
-        let page = session.patch_page(ask, acp::PatchFormat::V1, offset).await?;
+    loop {
         write(&escape::block(page.text())).map_err(Failure::Write)?;
         ended = page.text().ends_with('\n') || (ended && page.text().is_empty());
-        next = page.next_offset();
+        let Some(offset) = page.next_offset() else { break };
+        page = self::page(session, &of, acp::PatchFormat::V1, offset).await?;
     }
     if !ended {
         write("\n").map_err(Failure::Write)?;

@@ -238,6 +238,28 @@ impl Session {
         }
     }
 
+    /// A page of what the session's run would import now or has imported; of that digest, where one is given.
+    pub async fn run_patch_page(
+        &self,
+        of: (Option<Digest>, Vec<acp::WorkspaceName>),
+        format: PatchFormat,
+        offset: u64,
+    ) -> Result<PatchPage, Error> {
+        let (digest, paths) = of;
+        let page = self.client.run_patch_read(self.id(), digest, paths, format, offset).await;
+        page.map_err(|source| Error::call(PatchRead::NAME, source))
+    }
+
+    /// Whether the run was over when this client came, as its events say.
+    pub async fn was_over(&mut self) -> Result<bool, Error> {
+        while self.stopped.is_none()
+            && self.old.is_some_and(|through| self.transcript.due() <= through)
+        {
+            self.next().await?;
+        }
+        Ok(self.stopped.is_some())
+    }
+
     /// The next thing that happens. Cancel safe.
     pub async fn next(&mut self) -> Result<Step, Error> {
         if let Some(sent) = self.first.take() {

@@ -126,19 +126,17 @@ impl Agent {
         &self,
         person: &Person,
         session: SessionId,
-        permission: PermissionId,
-        form: wire::PatchForm,
-        offset: u64,
+        permission: Option<PermissionId>,
+        request: wire::GetPatchRequest,
     ) -> Result<wire::GetPatchResponse, Fault> {
         const METHOD: &str = "/harness.agent.v1.AgentService/GetPatch";
-        let about = About { session: Some(session), permission: Some(permission) };
+        let about = About { session: Some(session), permission };
         self.patience
             .keep(|| async {
                 let message = wire::GetPatchRequest {
                     session_id: session.to_string(),
-                    permission_id: permission.to_string(),
-                    offset,
-                    form: form.into(),
+                    permission_id: permission.map(|id| id.to_string()).unwrap_or_default(),
+                    ..request.clone()
                 };
                 let request = self.request(person, METHOD, about, LONG, message)?;
                 Ok(self.client.clone().get_patch(request).await?.into_inner())

@@ -67,15 +67,20 @@ pub(crate) async fn open(
 ) -> Result<Parts, Error> {
     let rulebook = sandbox.sessions.rulebook(session)?;
     let Found { patch, bytes } = find(sandbox, session, &rulebook, &wanted).await?;
+    let digest = patch.digest().to_string();
     let patch = match wanted.paths.is_empty() {
         true => patch,
         false => patch.select(&wanted.paths).map_err(|_| Error::PatchPathUnknown)?,
     };
     let patch = Arc::new(patch);
-    match wanted.form {
-        Form::Shown => Ok(shown(patch, bytes, &rulebook)),
-        Form::Git => Ok(exported(patch, bytes)),
-    }
+    let parts = match wanted.form {
+        Form::Shown => shown(patch, bytes, &rulebook),
+        Form::Git => exported(patch, bytes),
+    };
+    // Where there is nothing to say, it is still said of which patch.
+    let parts = parts.chain(stream::iter([Ok(response(Part::Diff(Vec::new())))]));
+    let of = move |part| wire::GetPatchResponse { patch_digest: digest.clone(), ..part };
+    Ok(parts.map(move |part| part.map(&of)).boxed())
 }
 
 async fn find(
@@ -259,5 +264,5 @@ fn entry_part(entry: &Entry, protected: &Protected) -> wire::GetPatchResponse {
 }
 
 fn response(part: Part) -> wire::GetPatchResponse {
-    wire::GetPatchResponse { part: Some(part) }
+    wire::GetPatchResponse { part: Some(part), patch_digest: String::new() }
 }

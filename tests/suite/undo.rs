@@ -77,6 +77,11 @@ impl Imported {
         tree(&self.rig.workspace)
     }
 
+    fn patch(&self, command: &str, more: &[&str]) -> Result<Done> {
+        let state = self.rig.mesh.layout().root().to_str().context("a path of text")?.to_owned();
+        Done::of_patch(command, &["--state", &state], self.run, more)
+    }
+
     /// As the operator of the mesh, without a terminal.
     fn undo(&self, run: RunId, more: &[&str]) -> Result<Done> {
         let state = self.rig.mesh.layout().root().to_str().context("a path of text")?.to_owned();
@@ -104,8 +109,12 @@ struct Done {
 
 impl Done {
     fn of(target: &[&str], run: RunId, more: &[&str]) -> Result<Self> {
+        Self::of_patch("undo", target, run, more)
+    }
+
+    fn of_patch(command: &str, target: &[&str], run: RunId, more: &[&str]) -> Result<Self> {
         let Output { status, stdout, stderr } = Command::new(e2e::programs()?.join("harness"))
-            .args(["patch", "undo"])
+            .args(["patch", command])
             .args(target)
             .args(more)
             .arg(run.to_string())
@@ -225,5 +234,36 @@ async fn an_import_is_taken_back_with_bytes_and_modes_and_so_is_that() -> Result
     assert_eq!(back.code, Some(0), "{back:?}");
     assert!(back.out.contains("restored app.txt (file "), "{back:?}");
     assert_eq!(imported.now()?, imported.after);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_run_imported_is_read_after_it_has_ended() -> Result<()> {
+    let mut imported = Imported::start().await?;
+    let no_digest = format!("sha256:{}", "0".repeat(64));
+    for (more, told) in [
+        (["--path", "nowhere"], "the run has no such patch"),
+        (["--digest", &no_digest], "nothing is kept of what the run imported"),
+    ] {
+        let done = imported.patch("export", &more)?;
+        assert!(done.code != Some(0) && done.out.is_empty(), "{done:?}");
+        assert!(done.err.contains(told), "{done:?}");
+    }
+    imported.rig.kill_and_restart_all().await?;
+    let part = imported.patch("export", &["--path", "app.txt"])?;
+    assert_eq!(part.code, Some(0), "{part:?}");
+    let diff = "diff --git a/app.txt b/app.txt\n--- a/app.txt\n+++ b/app.txt\n@@ -1,1 +1,1 @@\n-broken\n+repaired\n";
+    assert_eq!(part.out, diff);
+    let shown = imported.patch("show", &["--json"])?;
+    let document = shown.document()?;
+    assert_eq!(
+        (&document["kind"], &document["runId"], &document["permissionId"]),
+        (&json!("patch"), &json!(imported.run), &Value::Null)
+    );
+    let text = document["text"].as_str().context("a text")?;
+    assert!(text.contains("\n-broken\n+repaired\n") && text.contains("gone.txt"), "{text}");
+    let digest = document["patchDigest"].as_str().context("a digest")?;
+    let named = imported.patch("show", &["--json", "--digest", digest])?;
+    assert_eq!(named.document()?, document);
     Ok(())
 }

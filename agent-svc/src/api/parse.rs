@@ -8,7 +8,7 @@ use receipt::{OnDisconnect, Scope, Signed};
 
 use crate::answer::{Choice, Claim};
 use crate::create::Wanted;
-use crate::patch::Form;
+use crate::patch::{Form, Which};
 use crate::peers;
 use crate::refusal::Refusal;
 use crate::wish::{Undo, Wish};
@@ -36,6 +36,21 @@ pub(super) fn form(form: wire::PatchForm) -> Result<Form, Refusal> {
         wire::PatchForm::Shown => Ok(Form::Shown),
         wire::PatchForm::Git => Ok(Form::Git),
         wire::PatchForm::Unspecified => Err(invalid("form", "must be shown or git")),
+    }
+}
+
+/// An ask's patch is named by its plan, and is read whole.
+pub(super) fn which(request: &wire::GetPatchRequest) -> Result<Which, Refusal> {
+    let wire::GetPatchRequest { permission_id, patch_digest, paths, .. } = request;
+    match permission_id.as_str() {
+        "" => Ok(Which::OfRun {
+            digest: patch_digest_of("patch_digest", patch_digest)?,
+            paths: paths.clone(),
+        }),
+        _ if !patch_digest.is_empty() || !paths.is_empty() => {
+            Err(invalid("patch_digest, paths", "only without a permission"))
+        }
+        id => Ok(Which::Asked(permission(id)?)),
     }
 }
 

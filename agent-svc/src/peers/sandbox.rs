@@ -100,19 +100,21 @@ impl Sandbox {
         Ok(self.0.clone().get_execution(deadline::request(request, SHORT)).await?.into_inner())
     }
 
-    /// The patch of a run's environment, which must be the one with this digest.
+    /// A patch of a run: the one with this digest, or the present one or the newest that was imported; of it all, or
+    /// these paths.
     pub(crate) async fn patch(
         &self,
         by: Owner,
         run: RunId,
-        patch: Digest,
+        patch: Option<Digest>,
+        paths: Vec<Vec<u8>>,
         form: sandbox::PatchForm,
     ) -> Result<Streaming<sandbox::GetPatchResponse>, Fault> {
         let request = sandbox::GetPatchRequest {
             owner: Some(owner(by)),
             run_id: run.to_string(),
-            patch_digest: patch.to_string(),
-            paths: Vec::new(),
+            patch_digest: patch.map(|digest| digest.to_string()).unwrap_or_default(),
+            paths,
             form: form.into(),
         };
         Ok(self.0.clone().get_patch(deadline::request(request, LONG)).await?.into_inner())

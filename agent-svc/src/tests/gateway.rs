@@ -345,11 +345,23 @@ impl Person {
             permission_id: ask.id.to_string(),
             offset,
             form: wire::PatchForm::Shown.into(),
+            ..Default::default()
         };
         let obo = self.obo("GetPatch", Some(ask.session), Some(ask.id));
         let answer =
             within("patch", self.client.clone().get_patch(self.with(request, &obo))).await?;
         Ok(answer.into_inner())
+    }
+
+    /// A patch of a session's run, without an ask.
+    pub(crate) async fn patch_of_run(
+        &self,
+        session: SessionId,
+        request: wire::GetPatchRequest,
+    ) -> Result<wire::GetPatchResponse, Fault> {
+        let request = wire::GetPatchRequest { session_id: session.to_string(), ..request };
+        let request = self.about(request, "GetPatch", session);
+        Ok(within("patch", self.client.clone().get_patch(request)).await?.into_inner())
     }
 
     pub(crate) async fn cancel(&self, session: SessionId) -> Result<bool, Fault> {

@@ -181,3 +181,55 @@ async fn once_the_ask_is_answered_its_patch_is_shown_no_more() {
         (Code::FailedPrecondition, "PERMISSION_RESOLVED".to_owned())
     );
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_run_imported_is_read_by_its_session_also_when_it_has_ended() {
+    let mesh = Mesh::start().await;
+    let alice = Person::operator(&mesh);
+    let unrun = alice.create().await;
+    let wanted = wire::GetPatchRequest {
+        form: wire::PatchForm::Git.into(),
+        paths: vec![b"src".to_vec(), vec![0xff]],
+        ..Default::default()
+    };
+    let none = alice.patch_of_run(unrun, wanted.clone()).await;
+    assert_eq!(reason(none), (Code::FailedPrecondition, "SESSION_WITHOUT_RUN".to_owned()));
+
+    mesh.model.script([Turn::Say("done")]);
+    mesh.sandbox.with(|state| state.patch = vec![Part::Diff(b"+two\n".to_vec())]);
+    let (session, mut reader) = alice.begin().await;
+    reader.rest().await;
+    let run_id = alice.get(session).await.unwrap().run_id.unwrap();
+    let stranger = Person { tenant: "other".to_owned(), ..alice.clone() };
+    let refused = stranger.patch_of_run(session, wanted.clone()).await;
+    assert_eq!(reason(refused), (Code::NotFound, "SESSION_NOT_FOUND".to_owned()));
+    let both =
+        wire::GetPatchRequest { permission_id: PermissionId::new().to_string(), ..wanted.clone() };
+    let refused = alice.patch_of_run(session, both).await;
+    assert_eq!(reason(refused), (Code::InvalidArgument, "REQUEST_INVALID".to_owned()));
+
+    let page = |digest: Digest| wire::GetPatchResponse {
+        patch_digest: digest.as_bytes().to_vec(),
+        offset: 0,
+        text: "+two\n".to_owned(),
+        next_offset: None,
+    };
+    let vera = Person::named(&mesh, "vera", Role::Viewer);
+    let newest = vera.patch_of_run(session, wanted.clone()).await;
+    assert_eq!(newest, Ok(page(Digest::of(b"newest"))));
+    let named = wire::GetPatchRequest { patch_digest: digest().to_string(), ..wanted.clone() };
+    assert_eq!(alice.patch_of_run(session, named).await, Ok(page(digest())));
+    let asked = mesh.sandbox.with(|state| state.patches_asked.clone());
+    let request = |digest: String| sandbox::GetPatchRequest {
+        owner: asked[0].owner.clone(),
+        run_id: run_id.clone(),
+        patch_digest: digest,
+        paths: wanted.paths.clone(),
+        form: sandbox::PatchForm::Git.into(),
+    };
+    assert_eq!(asked, [request(String::new()), request(digest().to_string())]);
+
+    mesh.sandbox.with(|state| state.patch_refused = Some((Code::NotFound, "PATCH_GONE")));
+    let gone = alice.patch_of_run(session, wanted).await;
+    assert_eq!(reason(gone), (Code::FailedPrecondition, "PATCH_GONE".to_owned()));
+}

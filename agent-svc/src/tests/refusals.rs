@@ -86,7 +86,8 @@ async fn send(client: &Client, call: &Call, signed: Option<&Signed>) -> Result<(
         }
         "GetPatch" => {
             let form = wire::PatchForm::Shown.into();
-            let message = wire::GetPatchRequest { session_id, permission_id, offset: 0, form };
+            let message =
+                wire::GetPatchRequest { session_id, permission_id, form, ..Default::default() };
             client.get_patch(request(message, signed)).await?;
         }
         "Cancel" => {

@@ -435,9 +435,13 @@ impl SandboxService for Sandbox {
     ) -> Result<Response<Self::GetPatchStream>, Status> {
         let request = request.into_inner();
         self.fences.check(request.owner.as_ref().unwrap())?;
-        let (parts, refused) = self.with(|state| {
+        let (parts, refused, digest) = self.with(|state| {
+            let digest = match request.patch_digest.as_str() {
+                "" => Digest::of(b"newest").to_string(),
+                digest => digest.to_owned(),
+            };
             state.patches_asked.push(request);
-            (state.patch.clone(), state.patch_refused)
+            (state.patch.clone(), state.patch_refused, digest)
         });
         if let Some((code, reason)) = refused {
             return Err(to_status(&Says(code, reason)));
@@ -445,7 +449,8 @@ impl SandboxService for Sandbox {
         let (sender, receiver) = mpsc::channel(1);
         self.tasks.spawn(async move {
             for part in parts {
-                let part = wire::GetPatchResponse { part: Some(part) };
+                let part =
+                    wire::GetPatchResponse { part: Some(part), patch_digest: digest.clone() };
                 if sender.send(Ok(part)).await.is_err() {
                     return;
                 }

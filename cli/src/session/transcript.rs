@@ -76,6 +76,12 @@ impl Transcript {
         self.session
     }
 
+    /// The number that the next event has.
+    #[must_use]
+    pub fn due(&self) -> u64 {
+        self.next
+    }
+
     /// Reads the next event.
     pub fn admit(&mut self, sent: &SessionEvent) -> Result<Event, Violation> {
         let SessionEvent { session_id, seq, event } = sent;

@@ -32,7 +32,7 @@ pub use grants::{
 };
 pub use limit::{
     AGENT_NAME, MAX_CONTENT, MAX_DELIVERY, MAX_FINAL_TEXT, MAX_GRANTS, MAX_MESSAGE, MAX_MODELS,
-    MAX_PATCH_TEXT, MAX_PENDING, MAX_QUEUED, MAX_SESSIONS, PATH, PROTOCOL_VERSION,
+    MAX_PATCH_PATHS, MAX_PATCH_TEXT, MAX_PENDING, MAX_QUEUED, MAX_SESSIONS, PATH, PROTOCOL_VERSION,
 };
 pub use method::{
     Attach, Call, CallRefused, Cancel, GrantList, GrantRevoke, Initialize, Malformed, Method,

@@ -17,6 +17,8 @@ pub const MAX_CONTENT: usize = 512 * 1024;
 pub const MAX_FINAL_TEXT: usize = 512 * 1024;
 /// One page of a patch's text; at worst each of its bytes is six in a message.
 pub const MAX_PATCH_TEXT: usize = 128 * 1024;
+/// Paths that `patch/read` may name.
+pub const MAX_PATCH_PATHS: usize = 500;
 /// Standing allows that `grant/list` may list.
 pub const MAX_GRANTS: usize = 128;
 /// Models that `initialize` may list.

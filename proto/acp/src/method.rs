@@ -111,12 +111,29 @@ impl Call {
                 .map_err(|refused| addressed(params, refused)),
             Cancel::NAME => read(params).map(Self::Cancel),
             Attach::NAME if sessions => read(params).map(Self::Attach),
-            PatchRead::NAME if sessions => read(params).map(Self::PatchRead),
+            PatchRead::NAME if sessions => read(params).and_then(one_patch).map(Self::PatchRead),
             PatchUndo::NAME if sessions => read(params).map(Self::PatchUndo),
             GrantList::NAME if sessions => read(params).map(Self::GrantList),
             GrantRevoke::NAME if sessions => read(params).map(Self::GrantRevoke),
             _ => Err(CallRefused::MethodNotFound),
         }
+    }
+}
+
+/// The plan of an ask says which patch it is.
+fn one_patch(params: PatchReadParams) -> Result<PatchReadParams, CallRefused> {
+    match &params {
+        PatchReadParams { permission_id: Some(_), digest, paths, .. }
+            if digest.is_some() || !paths.is_empty() =>
+        {
+            let why = "digest and paths need no permissionId beside them".to_owned();
+            Err(CallRefused::InvalidParams(why))
+        }
+        PatchReadParams { paths, .. } if paths.len() > crate::MAX_PATCH_PATHS => {
+            let why = format!("paths must be at most {}", crate::MAX_PATCH_PATHS);
+            Err(CallRefused::InvalidParams(why))
+        }
+        _ => Ok(params),
     }
 }
 
@@ -303,7 +320,9 @@ mod tests {
         assert_eq!(call("patch/read", patch, false), Err(CallRefused::MethodNotFound));
         let expected = PatchReadParams {
             session_id: id("s"),
-            permission_id: id("p"),
+            permission_id: Some(id("p")),
+            digest: None,
+            paths: Vec::new(),
             format: None,
             offset: None,
         };
@@ -312,7 +331,10 @@ mod tests {
             let params = format!(r#"{{"sessionId":"s","permissionId":"p","offset":{offset}}}"#);
             invalid("patch/read", &params);
         }
-        invalid("patch/read", r#"{"sessionId":"s"}"#);
+        let of_run = r#"{"sessionId":"s","paths":["src"]}"#;
+        assert!(matches!(call("patch/read", of_run, true), Ok(Call::PatchRead(_))));
+        invalid("patch/read", r#"{"sessionId":"s","permissionId":"p","paths":["src"]}"#);
+        invalid("patch/read", r#"{"sessionId":"s","paths":[""]}"#);
         invalid("patch/read", r#"{"sessionId":"s","permissionId":"p","whole":true}"#);
 
         let (run, digest) = (RunId::new(), event::Digest::of(b"patch"));

@@ -167,7 +167,24 @@ pub struct PatchUndoParams {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct PatchReadParams {
     pub session_id: Id,
-    pub permission_id: Id,
+    /// An open ask that was shown on this connection; absent means a patch of the session's run, whether or not it has
+    /// ended: what it would import now, or what it imported as long as that is kept.
+    #[serde(
+        default,
+        deserialize_with = "strict::present",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub permission_id: Option<Id>,
+    /// Which patch of the run; absent means the present one, or the newest that was imported. Never with an ask.
+    #[serde(
+        default,
+        deserialize_with = "strict::present",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub digest: Option<Digest>,
+    /// Only these and what is below them, with all that they need. Never with an ask.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub paths: Vec<WorkspaceName>,
     /// How the text is to be written; absent means for people.
     #[serde(
         default,

@@ -23,7 +23,7 @@ pub enum PatchFormat {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "Members", into = "Members")]
 pub struct PatchPage {
-    /// The digest that the ask's plan names.
+    /// The digest that the ask's plan names, or that of the run's whole patch.
     pub patch_digest: Digest,
     pub format: PatchFormat,
     offset: u64,

@@ -19,14 +19,26 @@ impl Connection {
         if !self.person.may_watch() {
             return Err(reply::refused(&Refusal::Forbidden));
         }
-        let PatchReadParams { session_id, permission_id, format, offset } = params;
-        let (_, known) = self.known(session_id.as_str())?;
+        let PatchReadParams { session_id, permission_id, digest, paths, format, offset } = params;
+        let (session, known) = self.known(session_id.as_str())?;
+        let (format, offset) = (format.unwrap_or(PatchFormat::V1), offset.map_or(0, Seq::get));
+        let Some(permission_id) = permission_id else {
+            let paths = paths.iter().map(|path| path.as_str().as_bytes().to_vec()).collect();
+            let which = (*digest, paths);
+            self.start(async move |desk, person| {
+                let page = patch::page_of_run(&desk, &person, session, which, format, offset);
+                Done::Reply(match page.await {
+                    Ok(page) => reply::success(&id, &page),
+                    Err(refusal) => reply::failure(Some(&id), &reply::refused(&refusal)),
+                })
+            });
+            return Ok(());
+        };
         // Only what was shown here: its plan says which patch it must be.
         let ask = known
             .ask(permission_id.as_str())
             .ok_or_else(|| reply::refused(&Refusal::PermissionNotFound))?
             .clone();
-        let (format, offset) = (format.unwrap_or(PatchFormat::V1), offset.map_or(0, Seq::get));
         self.start(async move |desk, person| {
             Done::Reply(match patch::page(&desk, &person, &ask, format, offset).await {
                 Ok(page) => reply::success(&id, &page),

@@ -239,15 +239,17 @@ impl AgentService for FakeAgent {
             &request,
             "GetPatch",
             Some(&message.session_id),
-            Some(&message.permission_id),
+            Some(message.permission_id.as_str()).filter(|id| !id.is_empty()),
         )?;
         let state = self.state();
         let id = find(&message.session_id, &state, &obo)?;
-        let permission = PermissionId::parse(&message.permission_id).expect("an id");
-        let ask = state.sessions[&id].asks.get(&permission);
-        let ask = ask.ok_or_else(|| failure(Code::NotFound, "PERMISSION_NOT_FOUND"))?;
-        if !matches!(ask.standing, Standing::Open | Standing::Claimed(_)) {
-            return Err(failure(Code::FailedPrecondition, "PERMISSION_RESOLVED"));
+        if !message.permission_id.is_empty() {
+            let permission = PermissionId::parse(&message.permission_id).expect("an id");
+            let ask = state.sessions[&id].asks.get(&permission);
+            let ask = ask.ok_or_else(|| failure(Code::NotFound, "PERMISSION_NOT_FOUND"))?;
+            if !matches!(ask.standing, Standing::Open | Standing::Claimed(_)) {
+                return Err(failure(Code::FailedPrecondition, "PERMISSION_RESOLVED"));
+            }
         }
         let (text, page) = &state.patch;
         let begin = usize::try_from(message.offset).expect("small");

@@ -8,6 +8,7 @@ use crate::method::PatchRead;
 use crate::number::Seq;
 use crate::params::PatchReadParams;
 use crate::patch::{PatchFormat, PatchPage};
+use crate::text::WorkspaceName;
 
 /// A patch's text from its beginning.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,11 +33,47 @@ impl Client {
         let offset = Seq::try_from(offset).map_err(|_| wrong("the offset is no place"))?;
         let params = PatchReadParams {
             session_id: session.into(),
-            permission_id: permission.into(),
+            permission_id: Some(permission.into()),
+            digest: None,
+            paths: Vec::new(),
             // What it has always meant needs no word.
             format: (format != PatchFormat::V1).then_some(format),
             offset: Some(offset),
         };
+        self.page(params, format, offset).await
+    }
+
+    /// One page of a patch of a session's run, the paths being all of it where there are none.
+    pub async fn run_patch_read(
+        &self,
+        session: SessionId,
+        digest: Option<Digest>,
+        paths: Vec<WorkspaceName>,
+        format: PatchFormat,
+        offset: u64,
+    ) -> Result<PatchPage, CallError> {
+        let offset = Seq::try_from(offset).map_err(|_| wrong("the offset is no place"))?;
+        let params = PatchReadParams {
+            session_id: session.into(),
+            permission_id: None,
+            digest,
+            paths,
+            format: Some(format),
+            offset: Some(offset),
+        };
+        let page = self.page(params, format, offset).await?;
+        if digest.is_some_and(|digest| digest != page.patch_digest) {
+            return Err(wrong("the page is of another patch"));
+        }
+        Ok(page)
+    }
+
+    async fn page(
+        &self,
+        params: PatchReadParams,
+        format: PatchFormat,
+        offset: Seq,
+    ) -> Result<PatchPage, CallError> {
         let page = self.call::<PatchRead>(params).await?;
         if page.format != format {
             return Err(wrong("the page is written otherwise"));
