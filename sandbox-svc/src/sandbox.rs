@@ -33,7 +33,7 @@ use crate::pool::Pool;
 use crate::program::Images;
 use crate::session::{Owner, Session, Sessions};
 use crate::staging::{Size, Staging, owner_of};
-use crate::store::{Begun, EnvironmentRow, EnvironmentState, NewEnvironment, Store, Waiting};
+use crate::store::{Begun, EnvironmentState, NewEnvironment, Store, Waiting};
 use crate::tree::carry::Carry;
 use crate::tree::{Dir, NotCarried};
 use crate::undo::UndoRecords;

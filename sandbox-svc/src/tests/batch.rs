@@ -51,7 +51,7 @@ async fn a_batch_with_one_command_that_may_not_run_is_refused_whole() {
     assert_eq!(run.execute(&denied, Some(&signed)).await.end(), "POLICY_DENIED");
     assert!(!run.copy().join("ran").exists());
     let kinds = world.ledger.kinds(&run.stream_id());
-    assert!(!kinds.iter().any(|kind| *kind == "sandbox.started"), "{kinds:?}");
+    assert!(!kinds.contains(&"sandbox.started"), "{kinds:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

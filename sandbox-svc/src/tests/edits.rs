@@ -19,7 +19,7 @@ fn whole(path: &str, before: Option<&[u8]>, content: &str) -> Value {
     json!({ "path": path, "expectedDigest": before.map(digest), "content": content })
 }
 
-fn edits(path: &str, before: &[u8], edits: Value) -> Value {
+fn edits(path: &str, before: &[u8], edits: &Value) -> Value {
     json!({ "path": path, "expectedDigest": digest(before), "edits": edits })
 }
 
@@ -101,9 +101,9 @@ async fn what_cannot_be_edited_is_refused_by_its_reason() {
         (one(whole(".harness-import-x/y", None, "y")), "PATH_NOT_WRITABLE", ".harness-import-x/y is a name that only the service uses".to_owned()),
         (one(whole(".env", Some(b"SECRET=1"), "y")), "PATH_NOT_WRITABLE", ".env is not open to edits: secret_name".to_owned()),
         (one(whole(".npmrc", None, "y")), "PATH_NOT_WRITABLE", ".npmrc is not open to edits: secret_name".to_owned()),
-        (one(edits("latin", b"caf\xe9\r\n", find.clone())), "EDIT_NOT_TEXT", "latin: it is not UTF-8 text, and a text edit would damage it; replace the whole file or use a command".to_owned()),
-        (one(edits("nul", b"a\0b\n", find.clone())), "EDIT_NOT_TEXT", "nul: it is not UTF-8 text, and a text edit would damage it; replace the whole file or use a command".to_owned()),
-        (one(edits("a", b"x\n", find)), "EDIT_NOT_POSSIBLE", "a: edit 0: what is to be found is not there".to_owned()),
+        (one(edits("latin", b"caf\xe9\r\n", &find)), "EDIT_NOT_TEXT", "latin: it is not UTF-8 text, and a text edit would damage it; replace the whole file or use a command".to_owned()),
+        (one(edits("nul", b"a\0b\n", &find)), "EDIT_NOT_TEXT", "nul: it is not UTF-8 text, and a text edit would damage it; replace the whole file or use a command".to_owned()),
+        (one(edits("a", b"x\n", &find)), "EDIT_NOT_POSSIBLE", "a: edit 0: what is to be found is not there".to_owned()),
         (json!({ "changes": [whole("b", None, "y")], "proposalId": digest(b"x") }), "PROPOSAL_CHANGED", "the changes do not come to what was proposed".to_owned()),
     ] {
         let told = refused(&run, "apply_edits", arguments.clone()).await;
@@ -129,7 +129,7 @@ async fn what_cannot_be_edited_is_refused_by_its_reason() {
     for (tool, arguments) in [
         ("apply_edits", one(whole("no/a", Some(b"wrong"), "y"))),
         ("apply_edits", one(whole(".git/hooks/pre-commit", None, "y"))),
-        ("apply_edits", one(edits("deny/y", b"x", json!([{ "find": "x", "replace": "" }])))),
+        ("apply_edits", one(edits("deny/y", b"x", &json!([{ "find": "x", "replace": "" }])))),
         ("propose_edits", one(whole("deny/y", Some(b"x"), "y"))),
         ("move_file", moving("a", "no/a", b"x\n")),
         ("move_file", moving("deny/y", "b", b"x")),
@@ -157,7 +157,7 @@ async fn a_proposal_is_applied_as_it_was_shown_and_the_host_is_not_touched() {
         edits(
             "run.sh",
             crlf,
-            json!([{ "startLine": 2, "endLine": 2, "text": "2\n" }, { "find": "three", "replace": "3\n4" }])
+            &json!([{ "startLine": 2, "endLine": 2, "text": "2\n" }, { "find": "three", "replace": "3\n4" }])
         ),
         whole("new/deep/file", None, "hello\n"),
     ]);

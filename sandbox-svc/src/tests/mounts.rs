@@ -4,7 +4,7 @@
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown, symlink};
 use std::os::unix::net::UnixListener;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use event::id::SessionId;
 use manifest::system;
@@ -160,14 +160,13 @@ fn cases() -> Vec<Wrong> {
         let mode = Mode::from_raw_mode(0o644);
         rustix::fs::mknodat(rustix::fs::CWD, at, kind, mode, rustix::fs::makedev(1, 3)).unwrap();
     }
-    fn tmpfs(at: PathBuf) {
-        fs::create_dir_all(&at).unwrap();
-        rustix::mount::mount("tmpfs", &at, "tmpfs", rustix::mount::MountFlags::NODEV, None)
-            .unwrap();
+    fn tmpfs(at: &Path) {
+        fs::create_dir_all(at).unwrap();
+        rustix::mount::mount("tmpfs", at, "tmpfs", rustix::mount::MountFlags::NODEV, None).unwrap();
     }
-    fn bound(at: PathBuf) {
-        fs::create_dir_all(&at).unwrap();
-        rustix::mount::mount_bind(at.parent().unwrap().join("real"), &at).unwrap();
+    fn bound(at: &Path) {
+        fs::create_dir_all(at).unwrap();
+        rustix::mount::mount_bind(at.parent().unwrap().join("real"), at).unwrap();
     }
     vec![
         Wrong {
@@ -239,31 +238,31 @@ fn cases() -> Vec<Wrong> {
         },
         Wrong {
             allowed: "src/",
-            make: |at| tmpfs(at.join("src/m")),
+            make: |at| tmpfs(&at.join("src/m")),
             said: "MOUNT_UNSAFE: src/m is a mount point or on another file system",
         },
         Wrong {
             allowed: "src/",
-            make: |at| bound(at.join("src/bound")),
+            make: |at| bound(&at.join("src/bound")),
             said: "MOUNT_UNSAFE: src/bound is a mount point or on another file system",
         },
         Wrong {
             allowed: "m/",
-            make: |at| tmpfs(at.join("m")),
+            make: |at| tmpfs(&at.join("m")),
             said: "MOUNT_UNSAFE: m is a mount point or on another file system",
         },
         Wrong {
             allowed: "m/in/",
             make: |at| {
-                tmpfs(at.join("m"));
-                fs::create_dir(at.join("m/in")).unwrap()
+                tmpfs(&at.join("m"));
+                fs::create_dir(at.join("m/in")).unwrap();
             },
             said: "MOUNT_UNSAFE: m is a mount point or on another file system",
         },
         Wrong {
             allowed: "src/",
             make: |at| {
-                fs::set_permissions(at.join("src/deep"), Permissions::from_mode(0o000)).unwrap()
+                fs::set_permissions(at.join("src/deep"), Permissions::from_mode(0o000)).unwrap();
             },
             said: "MOUNT_UNSAFE: src/deep cannot be read by the workspace's owner",
         },
@@ -296,7 +295,7 @@ fn cases() -> Vec<Wrong> {
             allowed: "src/",
             make: |at| {
                 fs::write(at.join("src/deep/notes"), "-----BEGIN OPENSSH PRIVATE KEY-----\n")
-                    .unwrap()
+                    .unwrap();
             },
             said: "MOUNT_WITHHELD: src/deep/notes is or holds what no command may see: secret_content",
         },

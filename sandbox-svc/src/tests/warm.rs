@@ -37,14 +37,14 @@ async fn a_command_runs_in_the_container_that_waited_and_the_next_one_in_another
     let world = warm().await;
     let run = world.run(&open_manifest()).await;
     let first = waits(&run).await;
-    assert_eq!(world.containers(), [first.clone()]);
+    assert_eq!(world.containers(), std::slice::from_ref(&first));
     let told = run.sh("cat a; echo y > b; exit 3").await;
     assert_eq!((told.end(), told.text()), ("exited 3".to_owned(), "x".to_owned()));
     assert!(container(&told).starts_with("sbx-p"));
     assert_eq!(fs::read_to_string(run.copy().join("b")).unwrap(), "y\n");
     let second = waits(&run).await;
     assert_ne!(first, second);
-    assert_eq!(world.containers(), [second.clone()]);
+    assert_eq!(world.containers(), std::slice::from_ref(&second));
     // Nothing of a run that waits is a leftover.
     world.sandbox().reconcile().await.unwrap();
     assert_eq!(world.containers(), [second]);

@@ -167,7 +167,7 @@ mod tests {
     #[test]
     fn searches_are_bounded_and_different() {
         let long = format!(r#"{{"query":"{}"}}"#, "x".repeat(201));
-        let many = format!(r#"{{"queries":[{}]}}"#, vec![r#"{"query":"a"}"#; 11].join(","));
+        let many = format!(r#"{{"queries":[{}]}}"#, [r#"{"query":"a"}"#; 11].join(","));
         for (tool, text, reason) in [
             (Tool::One, "{}", Reason::ArgumentsInvalid),
             (Tool::One, r#"{"query":""}"#, Reason::ArgumentsInvalid),

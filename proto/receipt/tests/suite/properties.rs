@@ -178,7 +178,7 @@ prop_compose! {
 }
 
 fn input() -> impl Strategy<Value = Stdin> {
-    (count(), digest()).prop_map(|(bytes, digest)| Stdin { bytes, digest })
+    ".{0,20}".prop_map(|text| Stdin::of(&text))
 }
 
 fn step() -> impl Strategy<Value = Step> {

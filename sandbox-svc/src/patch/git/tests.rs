@@ -83,7 +83,7 @@ fn git(root: &Path, args: &[&str], input: &str) {
         .args(args)
         .current_dir(root)
         .env_clear()
-        .env("PATH", std::env::var("PATH").unwrap())
+        .env("PATH", "/usr/local/bin:/usr/bin:/bin")
         .env("HOME", root)
         .env("GIT_CONFIG_NOSYSTEM", "1")
         .env("GIT_CEILING_DIRECTORIES", "/")
