@@ -14,6 +14,7 @@ command -v ss > /dev/null || packages+=(iproute2)
 [ -x /bin/busybox ] && /bin/busybox --list 2> /dev/null | grep -qx nc && ! ldd /bin/busybox > /dev/null 2>&1 \
   || packages+=(busybox-static)
 /usr/bin/python3 -c 'import venv, ensurepip' 2> /dev/null || packages+=(python3 python3-venv)
+command -v git > /dev/null || packages+=(git)
 command -v docker > /dev/null || packages+=(docker.io)
 command -v podman > /dev/null || packages+=(podman)
 if [ ${#packages[@]} -gt 0 ]; then
