@@ -200,7 +200,9 @@ async fn meant(
     if !named && !asks.is_empty() {
         return Ok(asks.into_iter().map(|ask| Of::Ask(Box::new(ask))).collect());
     }
-    if named || (only.is_none() && session.was_over().await?) {
+    // Also where it does not matter: the events that were before say which run it is.
+    let over = session.was_over().await?;
+    if named || (only.is_none() && over) {
         let path = |path: String| {
             acp::WorkspaceName::new(path.clone()).map_err(|_| Failure::NotAPath(path))
         };
