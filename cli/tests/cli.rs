@@ -338,7 +338,8 @@ fn installed(home: &Path, script: &str) -> PathBuf {
     install(Path::new(HARNESS), &program);
     let service = home.join("service");
     fs::write(&service, format!("#!/bin/sh\n{CHECK}\n{script}\n")).unwrap();
-    for name in ["gateway", "agent-svc", "sandbox-svc", "model-svc", "audit-svc"] {
+    for name in ["gateway", "agent-svc", "sandbox-svc", "model-svc", "audit-svc", "harness-egress"]
+    {
         install(&service, &dir.join(name));
     }
     fs::create_dir(home.join("work")).unwrap();
