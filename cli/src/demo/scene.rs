@@ -121,7 +121,8 @@ impl Scene {
                else echo \"probe $name absent\"; fi\ndone\n\
              if said=$(nc -w 2 {host} {port} </dev/null 2>&1); then echo 'probe network open'; \
              else echo \"probe network refused: $said\"; fi\n\
-             echo \"OPENAI_API_KEY={PREFIX}$(cat settings.txt)\"\n\
+             set -- OPENAI_API KEY sk\n\
+             echo \"$1\"_\"$2\"=\"$3\"-\"$(cat settings.txt)\"\n\
              echo repaired > {TARGET}\n",
             names = WITHHELD.join(" ")
         );
@@ -244,6 +245,9 @@ mod tests {
         let printed = format!("OPENAI_API_KEY={PREFIX}{settings}");
         assert!(printed.contains(scene.printed()));
         assert!(!event::redact::text(&printed).contains(scene.printed()));
+        // The plan of the command holds none of it, or it could not be shown.
+        let script = scene.first_command().concat();
+        assert_eq!(event::redact::text(&script), script);
         // The other secret would be noticed even where it has no name beside it.
         assert_eq!(event::redact::text(scene.secret()), scene.secret());
     }
