@@ -5,7 +5,7 @@ TARGET := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)
 PACKAGES := proto event manifest receipt acp transport gateway agent-svc kernel sandbox-svc sandbox-init egress model-svc audit-svc ledger harness e2e
 BENCH ?=
 
-.PHONY: demo test lint bench clean setup build
+.PHONY: demo test lint bench clean setup setup-tests build
 
 # The hostile-repository demonstration: five processes, a real container, one JSON document on stdout.
 demo: setup
@@ -13,7 +13,7 @@ demo: setup
 	@$(TARGET)/debug/harness demo $(if $(KEEP),--keep)
 
 # Every test. An engine or a package that is missing is an error here, never a skip.
-test: setup build
+test: setup-tests build
 	cargo test --locked --workspace
 
 build:
@@ -32,7 +32,10 @@ bench: setup
 	cargo run --locked --release --package e2e --bin bench -- --out $(TARGET)/bench.json $(if $(BENCH),--prefix $(BENCH))
 
 setup:
-	@deploy/setup.sh >&2
+	@deploy/setup.sh demo >&2
+
+setup-tests:
+	@deploy/setup.sh tests >&2
 
 clean:
 	cargo clean

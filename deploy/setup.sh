@@ -1,8 +1,13 @@
 #!/usr/bin/env bash
-# Brings a Debian machine with the Rust toolchain to where the demo and the tests run: a C compiler, a Docker
-# Engine, Podman beside it, and the parts of the sandbox image. It installs only what is missing and changes nothing else.
+# Brings a Debian machine with the Rust toolchain to where the demo runs: a C compiler, a Docker Engine and the parts of the
+# sandbox image; with `tests` also to where they do: Podman, Git, and an image with Python and a tool server's SDK. It
+# installs only what is missing and changes nothing else.
+# usage: setup.sh [demo|tests]
 set -euo pipefail
 cd "$(dirname "$0")/.."
+
+purpose=${1:-demo}
+case $purpose in demo | tests) ;; *) echo "usage: setup.sh [demo|tests]" >&2; exit 2 ;; esac
 
 say() { printf 'setup: %s\n' "$*"; }
 fail() { printf 'setup: %s\n' "$*" >&2; exit 1; }
@@ -13,10 +18,12 @@ command -v setpriv > /dev/null || packages+=(util-linux)
 command -v ss > /dev/null || packages+=(iproute2)
 [ -x /bin/busybox ] && /bin/busybox --list 2> /dev/null | grep -qx nc && ! ldd /bin/busybox > /dev/null 2>&1 \
   || packages+=(busybox-static)
-/usr/bin/python3 -c 'import venv, ensurepip' 2> /dev/null || packages+=(python3 python3-venv)
-command -v git > /dev/null || packages+=(git)
 command -v docker > /dev/null || packages+=(docker.io)
-command -v podman > /dev/null || packages+=(podman)
+if [ "$purpose" = tests ]; then
+  /usr/bin/python3 -c 'import venv, ensurepip' 2> /dev/null || packages+=(python3 python3-venv)
+  command -v git > /dev/null || packages+=(git)
+  command -v podman > /dev/null || packages+=(podman)
+fi
 if [ ${#packages[@]} -gt 0 ]; then
   [ "$(id -u)" = 0 ] || fail "missing: ${packages[*]}; run as root once, or: apt-get install ${packages[*]}"
   say "installing ${packages[*]}"
@@ -40,6 +47,8 @@ fi
 
 image=$(deploy/images/mkimg-busybox.sh)
 say "sandbox image $image"
-# Warm this takes some seconds; the first time it fetches the SDK from the package index.
-image=$(deploy/images/mkimg-python.sh)
-say "image with python and a tool server's SDK $image"
+if [ "$purpose" = tests ]; then
+  # Warm this takes some seconds; the first time it fetches the SDK from the package index.
+  image=$(deploy/images/mkimg-python.sh)
+  say "image with python and a tool server's SDK $image"
+fi
