@@ -2,6 +2,7 @@
 
 mod answers;
 mod approvals;
+mod attended;
 mod audit;
 mod calls;
 mod children;

@@ -17,7 +17,8 @@ use crate::exec::Unsettled;
 use crate::import::{
     self, Bytes, Import, ImportError, Left, Outcome, Owners, Phase, Resumed, StagingName,
 };
-use crate::patch::{self, Change, Entry};
+use crate::journal;
+use crate::patch::{Change, Entry};
 use crate::refusal::{Reason, Refusal, named};
 use crate::sandbox::Sandbox;
 use crate::session::now_ms;
@@ -59,8 +60,7 @@ impl Editing<'_> {
 
     /// After a kill: finishes what had begun to be applied, or takes it back.
     pub(crate) async fn go_on(&self, journal: ImportRow) -> Result<Ended, Unsettled> {
-        let entries = patch::decode(&journal.entries)
-            .map_err(|_| Error::Store(StoreError::Malformed("list of entries")))?;
+        let entries = journal::entries(&journal)?;
         let ended = self.blocking(entries.clone(), Work::GoOn(journal.phase)).await?;
         let ended = self.judge(&entries, ended)?;
         self.sweep(&entries, &ended).await?;
@@ -121,12 +121,7 @@ impl Editing<'_> {
                 staging: &staging,
                 failpoint: &failpoint,
             };
-            let bytes = patch::encode(&entries);
-            let mut journal = |phase: Phase| {
-                runtime
-                    .block_on(store.enter_import(call, phase, &bytes))
-                    .map_err(|error| io::Error::other(error.to_string()))
-            };
+            let mut journal = journal::writer(&store, &runtime, call, &entries);
             match work {
                 Work::Begin(proposal) => {
                     supply(&copy, &blobs, &proposal)?;
@@ -135,14 +130,7 @@ impl Editing<'_> {
                 Work::GoOn(phase) => import::resume(&import, phase, &mut journal),
             }
         });
-        let ended = task.await.map_err(Error::Task)?;
-        let begun = self.sandbox.store.import(call).await?.is_some();
-        match ended {
-            Err(ImportError::Stopped(stopped)) => Err(stopped.into()),
-            // The journal says how to go on; somebody tries again.
-            Err(error) if begun => Err(Unsettled::Import(error)),
-            ended => Ok(ended),
-        }
+        journal::settled(&self.sandbox.store, call, task.await.map_err(Error::Task)?).await
     }
 
     fn judge(

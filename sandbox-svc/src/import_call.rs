@@ -17,11 +17,12 @@ use crate::exec::Unsettled;
 use crate::import::{
     self, Bytes, Import, ImportError, Left, Outcome, Owners, Phase, Resumed, StagingName,
 };
+use crate::journal;
 use crate::patch::{self, Change, Entry, file_state};
 use crate::refusal::{Reason, Refusal, named};
 use crate::sandbox::Sandbox;
 use crate::session::now_ms;
-use crate::store::{ExecutionRow, ImportRow, Store, StoreError, UndoRow};
+use crate::store::{ExecutionRow, ImportRow, Store, UndoRow};
 use crate::tree::{Blobs, Dir, Inventory, Kind, Node, RelPath};
 use crate::undo::UndoRecords;
 
@@ -90,8 +91,7 @@ impl Importing<'_> {
 
     /// After a kill: finishes what had begun to be applied, or takes it back. Needs no copy.
     pub(crate) async fn go_on(&self, journal: ImportRow) -> Result<Imported, Unsettled> {
-        let entries = patch::decode(&journal.entries)
-            .map_err(|_| Error::Store(StoreError::Malformed("list of entries")))?;
+        let entries = journal::entries(&journal)?;
         let ended = self.blocking(entries.clone(), Work::GoOn(journal.phase)).await?;
         self.judge(entries, ended).await
     }
@@ -124,12 +124,7 @@ impl Importing<'_> {
                 staging: &staging,
                 failpoint: &failpoint,
             };
-            let bytes = patch::encode(&entries);
-            let mut journal = |phase: Phase| {
-                runtime
-                    .block_on(store.enter_import(call, phase, &bytes))
-                    .map_err(|error| io::Error::other(error.to_string()))
-            };
+            let mut journal = journal::writer(&store, &runtime, call, &entries);
             let (origin, keep) = match &work {
                 Work::Begin(begin) => (&begin.0, &begin.1),
                 Work::GoOn(phase) => return import::resume(&import, *phase, &mut journal),
@@ -151,14 +146,7 @@ impl Importing<'_> {
                 }
             }
         });
-        let ended = task.await.map_err(Error::Task)?;
-        let begun = self.sandbox.store.import(call).await?.is_some();
-        match ended {
-            Err(ImportError::Stopped(stopped)) => Err(stopped.into()),
-            // The journal says how to go on; somebody tries again.
-            Err(error) if begun => Err(Unsettled::Import(error)),
-            ended => Ok(ended),
-        }
+        journal::settled(&self.sandbox.store, call, task.await.map_err(Error::Task)?).await
     }
 
     async fn judge(

@@ -19,6 +19,7 @@ mod failpoint;
 mod image;
 mod import;
 mod import_call;
+mod journal;
 mod ledger;
 mod lifecycle;
 mod limits;

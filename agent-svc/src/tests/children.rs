@@ -1,14 +1,13 @@
 //! Runs that a run begins: they ask where their parent asks, count where it counts, end when it ends, and survive what it
 //! survives.
 
-use std::collections::BTreeSet;
-
 use event::{AgentStatus, AgentStopped, Data, PermissionRequested, ToolResult};
 use proto::agent::v1 as wire;
 use receipt::Scope;
 use serde_json::{Value, json};
 
-use super::gateway::{Ask, Choice, Claimed, Person, Reader, kinds};
+use super::attended::{Answered, after_restart, until_killed};
+use super::gateway::{Ask, Person, kinds};
 use super::mesh::Mesh;
 use super::model::{Turn, call};
 
@@ -242,32 +241,6 @@ async fn when_everyone_has_left_child_and_parent_are_ended() {
     assert!(matches!(outcome.state, Some(wire::outcome::State::Canceled(_))));
 }
 
-/// Says yes to whatever is asked until the run or the service ends.
-async fn attend(
-    alice: &Person,
-    mut reader: Reader,
-    answered: &mut BTreeSet<String>,
-) -> Option<wire::Outcome> {
-    use wire::subscribe_response::Message;
-    loop {
-        match reader.message().await {
-            Ok(Some(Message::Entry(entry))) => {
-                if let Data::PermissionRequested(requested) =
-                    event::open(&entry.event).unwrap().data
-                {
-                    let ask = Ask::read(&requested);
-                    answered.insert(ask.id.to_string());
-                    if alice.claim(&ask, Choice::Allow(Scope::Once)).await == Ok(Claimed::Won) {
-                        drop(alice.resolve(&ask, &alice.receipt(&ask, Scope::Once)).await);
-                    }
-                }
-            }
-            Ok(Some(Message::Outcome(outcome))) => return Some(outcome),
-            Ok(Some(Message::OpenAsks(_)) | None) | Err(_) => return None,
-        }
-    }
-}
-
 fn check(mesh: &Mesh, session: &str, point: &str) {
     assert_eq!(mesh.sandbox.runs(), [1, 1], "{point}: each effect happened once");
     let bodies = mesh.audit.bodies(session);
@@ -294,35 +267,16 @@ async fn killed_after_any_record_parent_and_child_complete_and_nothing_happens_t
         script(&mesh, [exec(), Turn::Say("all tests pass")]);
         let alice = Person::operator(&mesh);
         let session = alice.create_holding().await;
-        let mut answered = BTreeSet::new();
-        let outcome = {
-            let prompt = alice.prompt(session);
-            let attended = async {
-                let reader = alice.attach(session).await;
-                attend(&alice, reader, &mut answered).await
-            };
-            tokio::select! {
-                outcome = async { tokio::join!(prompt, attended).1 } => outcome,
-                () = mesh.died() => None,
-            }
-        };
+        let mut answered = Answered::new();
+        let begin = Box::pin(alice.prompt(session));
+        let outcome = until_killed(&mesh, &alice, session, begin, &mut answered).await;
         if outcome.is_some() {
             assert!(record > 20, "two runs are longer than {record} records");
             return check(&mesh, &session.to_string(), "not killed");
         }
         mesh.restart().await;
-        let alice = Person::operator(&mesh);
         let point = format!("killed after record {record}");
-        let outcome = loop {
-            let reader = alice.attach(session).await;
-            if let Some(outcome) = attend(&alice, reader, &mut answered).await {
-                break outcome;
-            }
-        };
-        assert!(
-            matches!(outcome.state, Some(wire::outcome::State::Completed(_))),
-            "{point}: {outcome:?}"
-        );
+        let outcome = after_restart(&mesh, session, &mut answered, &point).await;
         assert_eq!((outcome.steps, outcome.tool_calls, answered.len()), (4, 2, 1), "{point}");
         check(&mesh, &session.to_string(), &point);
     }

@@ -9,7 +9,8 @@ use proto::sandbox::v1::finished::Outcome;
 use receipt::Scope;
 use serde_json::json;
 
-use super::gateway::{Ask, Choice, Claimed, Person, Reader, kinds};
+use super::attended::{Answered, after_restart, until_killed};
+use super::gateway::{Choice, Claimed, Person, kinds};
 use super::mesh::{Mesh, eventually};
 use super::model::Turn;
 
@@ -19,37 +20,6 @@ fn script(mesh: &Mesh) {
         Turn::Call(vec![("import_patch", json!({}))]),
         Turn::Say("done"),
     ]);
-}
-
-/// Reads on, says yes to whatever is asked, and returns the outcome; nothing when the service is lost.
-async fn attend(
-    alice: &Person,
-    mut reader: Reader,
-    answered: &mut BTreeSet<String>,
-) -> Option<wire::Outcome> {
-    use wire::subscribe_response::Message;
-    loop {
-        match reader.message().await {
-            Ok(Some(Message::Entry(entry))) => {
-                if let Data::PermissionRequested(requested) =
-                    event::open(&entry.event).unwrap().data
-                {
-                    let ask = Ask::read(&requested);
-                    answered.insert(ask.id.to_string());
-                    answer(alice, &ask).await;
-                }
-            }
-            Ok(Some(Message::Outcome(outcome))) => return Some(outcome),
-            Ok(Some(Message::OpenAsks(_)) | None) | Err(_) => return None,
-        }
-    }
-}
-
-/// The service may be gone before, between and after; whoever is told so answers again later.
-async fn answer(alice: &Person, ask: &Ask) {
-    if alice.claim(ask, Choice::Allow(Scope::Once)).await == Ok(Claimed::Won) {
-        drop(alice.resolve(ask, &alice.receipt(ask, Scope::Once)).await);
-    }
 }
 
 async fn check(mesh: &Mesh, session: &str, point: &str) {
@@ -87,36 +57,17 @@ async fn killed_after_any_record_the_run_completes_and_nothing_happens_twice() {
         script(&mesh);
         let alice = Person::operator(&mesh);
         let session = alice.create_holding().await;
-        let mut answered = BTreeSet::new();
-        let outcome = {
-            let prompt = alice.prompt(session);
-            let attended = async {
-                let reader = alice.attach(session).await;
-                attend(&alice, reader, &mut answered).await
-            };
-            tokio::select! {
-                outcome = async { tokio::join!(prompt, attended).1 } => outcome,
-                () = mesh.died() => None,
-            }
-        };
+        let mut answered = Answered::new();
+        let begin = Box::pin(alice.prompt(session));
+        let outcome = until_killed(&mesh, &alice, session, begin, &mut answered).await;
         if outcome.is_some() {
             assert!(record > 20, "the run is longer than {record} records");
             check(&mesh, &session.to_string(), "not killed").await;
             return;
         }
         mesh.restart().await;
-        let alice = Person::operator(&mesh);
         let point = format!("killed after record {record}");
-        let outcome = loop {
-            let reader = alice.attach(session).await;
-            if let Some(outcome) = attend(&alice, reader, &mut answered).await {
-                break outcome;
-            }
-        };
-        assert!(
-            matches!(outcome.state, Some(wire::outcome::State::Completed(_))),
-            "{point}: {outcome:?}"
-        );
+        let outcome = after_restart(&mesh, session, &mut answered, &point).await;
         assert_eq!((outcome.steps, outcome.tool_calls, answered.len()), (3, 3, 2), "{point}");
         check(&mesh, &session.to_string(), &point).await;
     }

@@ -1,7 +1,5 @@
 //! A run in which a person takes an import back: one call that no model chose, asked about and recorded as any other.
 
-use std::collections::BTreeSet;
-
 use event::id::RunId;
 use event::{ActorKind, Data, Event};
 use proto::agent::v1 as wire;
@@ -9,7 +7,8 @@ use receipt::Scope;
 use serde_json::json;
 use transport::Code;
 
-use super::gateway::{Ask, Choice, Claimed, Person, Reader, kinds};
+use super::attended::{Answered, after_restart, until_killed};
+use super::gateway::{Choice, Claimed, Person, Reader, kinds};
 use super::mesh::Mesh;
 use super::model::Turn;
 
@@ -147,63 +146,22 @@ async fn no_model_is_answered_but_with_unknown_tool_when_it_names_it() {
     assert_eq!(result.error.map(|error| error.code).as_deref(), Some("TOOL_UNKNOWN"));
 }
 
-/// Reads on, says yes to whatever is asked, and returns the outcome; nothing when the service is lost.
-async fn attend(
-    alice: &Person,
-    mut reader: Reader,
-    answered: &mut BTreeSet<String>,
-) -> Option<wire::Outcome> {
-    use wire::subscribe_response::Message;
-    loop {
-        match reader.message().await {
-            Ok(Some(Message::Entry(entry))) => {
-                let data = event::open(&entry.event).unwrap().data;
-                let Data::PermissionRequested(requested) = data else { continue };
-                let ask = Ask::read(&requested);
-                answered.insert(ask.id.to_string());
-                if alice.claim(&ask, Choice::Allow(Scope::Once)).await == Ok(Claimed::Won) {
-                    drop(alice.resolve(&ask, &alice.receipt(&ask, Scope::Once)).await);
-                }
-            }
-            Ok(Some(Message::Outcome(outcome))) => return Some(outcome),
-            Ok(Some(Message::OpenAsks(_)) | None) | Err(_) => return None,
-        }
-    }
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn killed_after_any_record_an_undo_completes_and_is_executed_once() {
     for record in 1..=20 {
         let mut mesh = Mesh::start_dying(Some(record)).await;
         let alice = Person::operator(&mesh);
         let session = alice.create_holding().await;
-        let mut answered = BTreeSet::new();
-        let outcome = {
-            let undo = alice.undo(session, wish(RunId::new()));
-            let attended = async {
-                let reader = alice.attach(session).await;
-                attend(&alice, reader, &mut answered).await
-            };
-            tokio::select! {
-                outcome = async { tokio::join!(undo, attended).1 } => outcome,
-                () = mesh.died() => None,
-            }
-        };
+        let mut answered = Answered::new();
+        let begin = Box::pin(alice.undo(session, wish(RunId::new())));
+        let outcome = until_killed(&mesh, &alice, session, begin, &mut answered).await;
         if outcome.is_some() {
             assert!(record > 6, "an undo is longer than {record} records");
             return;
         }
         mesh.restart().await;
-        let alice = Person::operator(&mesh);
         let point = format!("killed after record {record}");
-        let outcome = loop {
-            let reader = alice.attach(session).await;
-            if let Some(outcome) = attend(&alice, reader, &mut answered).await {
-                break outcome;
-            }
-        };
-        let state = &outcome.state;
-        assert!(matches!(state, Some(wire::outcome::State::Completed(_))), "{point}: {outcome:?}");
+        let outcome = after_restart(&mesh, session, &mut answered, &point).await;
         assert_eq!((outcome.steps, outcome.tool_calls, answered.len()), (0, 1, 1), "{point}");
         assert_eq!((mesh.sandbox.runs(), asked_of_models(&mesh)), (vec![1], 0), "{point}");
         assert_eq!(mesh.waiting().await, 0, "{point}: everything is in the ledger");

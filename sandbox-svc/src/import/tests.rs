@@ -16,8 +16,8 @@ use super::{
 use crate::failpoint::Failpoint;
 use crate::import_call::advanced;
 use crate::patch::{Before, Patch, diff};
-use crate::tree::scan::{Bounds, Found, scan};
-use crate::tree::{Blobs, Dir, Inventory, Node, RelPath, Rules};
+use crate::tree::testing::look;
+use crate::tree::{Blobs, Dir, Inventory, Node, RelPath};
 
 #[derive(Debug, Clone)]
 enum Sketch {
@@ -66,23 +66,6 @@ fn draw(at: &Path, children: &[(&'static str, Sketch)]) {
             }
         }
     }
-}
-
-fn look(at: &Path) -> Found {
-    let bounds = Bounds {
-        entries: 10_000,
-        directory_entries: 10_000,
-        depth: 64,
-        file_bytes: 1 << 20,
-        total_bytes: 1 << 24,
-    };
-    let rules = Rules {
-        read_denied: &|_| false,
-        own: &[],
-        before: &Before::new(),
-        carry: &Default::default(),
-    };
-    scan(&Dir::open(at).unwrap(), &rules, &bounds, None).unwrap()
 }
 
 fn inventory(at: &Path) -> Inventory {

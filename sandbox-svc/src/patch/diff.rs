@@ -97,10 +97,9 @@ mod tests {
     use super::diff;
     use crate::import_call::advanced;
     use crate::patch::{Before, Change, Entry};
-    use crate::tree::carry::Carry;
-    use crate::tree::scan::{Bounds, Found, scan};
-    use crate::tree::testing::{edits, trees};
-    use crate::tree::{Dir, Inventory, Node, NotCarried, Reason, RelPath, Rules};
+    use crate::tree::scan::Found;
+    use crate::tree::testing::{edits, look, trees};
+    use crate::tree::{Inventory, Node, NotCarried, Reason, RelPath};
 
     fn path(text: &str) -> RelPath {
         RelPath::parse(text.as_bytes()).unwrap()
@@ -196,23 +195,6 @@ mod tests {
                 ),
             ]
         );
-    }
-
-    fn look(at: &std::path::Path) -> Found {
-        let bounds = Bounds {
-            entries: 1_000,
-            directory_entries: 1_000,
-            depth: 64,
-            file_bytes: 1 << 20,
-            total_bytes: 1 << 24,
-        };
-        let rules = Rules {
-            read_denied: &|_| false,
-            own: &[],
-            before: &Before::new(),
-            carry: &Carry::default(),
-        };
-        scan(&Dir::open(at).unwrap(), &rules, &bounds, None).unwrap()
     }
 
     proptest::proptest! {

@@ -125,20 +125,7 @@ impl Store {
         taken: &Taken,
         bindings: &Bindings,
     ) -> Result<()> {
-        let bindings = bindings_to_text(bindings)?;
-        let mut tx = self.begin().await?;
-        sqlx::query(
-            "UPDATE environment SET state = 'open', first_digest = ?2, base = ?3, left_out = ?4, \
-             bindings = ?5 WHERE run = ?1 AND state = 'opening'",
-        )
-        .bind(run.to_string())
-        .bind(taken.first_digest.as_bytes().as_slice())
-        .bind(taken.base.to_bytes())
-        .bind(left_out_to_text(&taken.before))
-        .bind(bindings)
-        .execute(&mut *tx)
-        .await?;
-        Ok(tx.commit().await?)
+        self.note_taken(run, EnvironmentState::Opening, taken, bindings).await
     }
 
     /// The copy of an open environment was taken anew.
@@ -148,17 +135,28 @@ impl Store {
         taken: &Taken,
         bindings: &Bindings,
     ) -> Result<()> {
+        self.note_taken(run, EnvironmentState::Open, taken, bindings).await
+    }
+
+    async fn note_taken(
+        &self,
+        run: RunId,
+        from: EnvironmentState,
+        taken: &Taken,
+        bindings: &Bindings,
+    ) -> Result<()> {
         let bindings = bindings_to_text(bindings)?;
         let mut tx = self.begin().await?;
         sqlx::query(
-            "UPDATE environment SET first_digest = ?2, base = ?3, left_out = ?4, bindings = ?5 \
-             WHERE run = ?1 AND state = 'open'",
+            "UPDATE environment SET state = 'open', first_digest = ?2, base = ?3, left_out = ?4, \
+             bindings = ?5 WHERE run = ?1 AND state = ?6",
         )
         .bind(run.to_string())
         .bind(taken.first_digest.as_bytes().as_slice())
         .bind(taken.base.to_bytes())
         .bind(left_out_to_text(&taken.before))
         .bind(bindings)
+        .bind(from.as_str())
         .execute(&mut *tx)
         .await?;
         Ok(tx.commit().await?)

@@ -12,8 +12,11 @@ use proptest::collection::vec;
 use proptest::prelude::{Just, Strategy, any, prop_oneof};
 use proptest::sample::{Index, select};
 
+use crate::patch::Before;
+use crate::tree::carry::Carry;
 use crate::tree::rules::STAGING_PREFIX;
-use crate::tree::{RelPath, link, name};
+use crate::tree::scan::{Bounds, Found, scan};
+use crate::tree::{Dir, RelPath, Rules, link, name};
 
 const ENTRIES: usize = 24;
 const EDITS: usize = 12;
@@ -44,6 +47,24 @@ pub(crate) enum Edit {
     Move { entry: Index, directory: Index, name: Vec<u8> },
     /// An entry becomes another, whatever its kind was.
     Become { entry: Index, item: Item },
+}
+
+/// What a walk finds when nothing is withheld and no bound is met.
+pub(crate) fn look(root: &Path) -> Found {
+    let bounds = Bounds {
+        entries: 10_000,
+        directory_entries: 10_000,
+        depth: 64,
+        file_bytes: 1 << 24,
+        total_bytes: 1 << 26,
+    };
+    let rules = Rules {
+        read_denied: &|_| false,
+        own: &[],
+        before: &Before::new(),
+        carry: &Carry::default(),
+    };
+    scan(&Dir::open(root).unwrap(), &rules, &bounds, None).unwrap()
 }
 
 pub(crate) fn trees() -> impl Strategy<Value = Tree> {

@@ -12,8 +12,8 @@ use proptest::prelude::*;
 
 use super::{Diff, Export};
 use crate::patch::{Before, Patch, diff};
-use crate::tree::scan::{Bounds, Found, scan};
-use crate::tree::{Dir, Node, RelPath, Rules};
+use crate::tree::testing::look;
+use crate::tree::{Node, RelPath};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Thing {
@@ -39,23 +39,6 @@ fn draw(root: &Path, tree: &Tree) {
             Thing::Link(target) => symlink(target, &path).unwrap(),
         }
     }
-}
-
-fn look(root: &Path) -> Found {
-    let bounds = Bounds {
-        entries: 10_000,
-        directory_entries: 10_000,
-        depth: 64,
-        file_bytes: 1 << 24,
-        total_bytes: 1 << 26,
-    };
-    let rules = Rules {
-        read_denied: &|_| false,
-        own: &[],
-        before: &Before::new(),
-        carry: &Default::default(),
-    };
-    scan(&Dir::open(root).unwrap(), &rules, &bounds, None).unwrap()
 }
 
 /// As git sees a tree: no directories, and of a mode whether it may be executed.
