@@ -59,8 +59,10 @@ impl Sandbox {
             let making = Making { sandbox: &sandbox, engine: &engine, place: &place };
             match making.make(&session, &environment, &image).await {
                 Ok(member) => {
-                    if let Err(member) = sandbox.pool.fill(&place, member) {
-                        drop(making.give_up(member.spec.name.clone()).await);
+                    let container = member.spec.name.clone();
+                    match sandbox.pool.fill(&place, member) {
+                        Ok(()) => info!(%run, %container, "a container waits for the next command"),
+                        Err(_) => drop(making.give_up(container).await),
                     }
                 }
                 // As a kill would have it: what was made stays for the next start.

@@ -1,18 +1,22 @@
 //! Measures what a person waits for beside a yardstick of the same run. It reports; it never fails for being slow.
 
 mod ask;
+mod engine;
 mod exec;
+mod flood;
 mod proofs;
+mod runc;
 mod sample;
 mod trees;
 
+use std::io::Write as _;
 use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::Parser;
 use sample::Figure;
 
-/// Medians of interleaved rounds, written as a JSON list.
+/// Medians of interleaved rounds, written as a JSON list and a line each.
 #[derive(Debug, Parser)]
 struct Options {
     /// Where the list is written.
@@ -30,13 +34,21 @@ struct Options {
 async fn main() -> Result<()> {
     let Options { out, prefix, rounds } = Options::parse();
     let mut figures: Vec<Figure> = proofs::measure(&prefix, rounds)?;
-    if exec::NAME.starts_with(&prefix) {
-        figures.push(exec::measure(rounds).await?);
-    }
+    figures.extend(exec::measure(&prefix, rounds).await?);
     if ask::NAME.starts_with(&prefix) {
         figures.push(ask::measure(rounds).await?);
     }
+    figures.extend(flood::measure(&prefix, rounds).await?);
     figures.extend(trees::measure(&prefix, rounds).await?);
     std::fs::write(&out, serde_json::to_vec_pretty(&figures)?)?;
+    let mut lines = std::io::stdout().lock();
+    for figure in &figures {
+        writeln!(lines, "{figure}")?;
+    }
     Ok(())
+}
+
+/// Whether any of these is asked for.
+fn is_wanted(names: &[&str], prefix: &str) -> bool {
+    names.iter().any(|name| name.starts_with(prefix))
 }

@@ -28,6 +28,12 @@ impl Engine {
         Ok(text.lines().map(str::to_owned).collect())
     }
 
+    /// What the engine says of the container of that name or id.
+    pub fn inspect(container: &str) -> Result<serde_json::Value> {
+        let text = docker(&["container", "inspect", "--format", "{{json .}}", container])?;
+        Ok(serde_json::from_str(&text)?)
+    }
+
     /// Removes the containers that have something below `dir` mounted: a test may end while its command runs.
     pub(crate) fn remove_below(dir: &Path) -> Result<()> {
         let ours =

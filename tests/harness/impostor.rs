@@ -17,7 +17,7 @@ use transport::{Fault, PeerChannel, Service};
 use crate::{Hand, Rig};
 
 pub use at_model::Completed;
-pub use at_sandbox::{Asked, Outcome};
+pub use at_sandbox::{Asked, Order, Outcome};
 
 #[derive(Debug, Clone)]
 pub struct Impostor {

@@ -16,7 +16,7 @@ pub use books::{Books, Line};
 pub use cable::Cable;
 pub use engine::Engine;
 pub use hand::Hand;
-pub use impostor::{Asked, Completed, Impostor, Outcome};
+pub use impostor::{Asked, Completed, Impostor, Order, Outcome};
 pub use person::{Ask, Person, Prompted, Seen};
 pub use rig::{Rig, Spec, programs};
 pub use sample::{Manifest, Turn, manifest, script, script_with};

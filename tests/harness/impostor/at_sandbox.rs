@@ -29,6 +29,16 @@ pub enum Outcome {
     Other(String),
 }
 
+/// One call as it is to be carried out.
+#[derive(Debug)]
+pub struct Order<'a> {
+    pub call: CallId,
+    pub tool: &'a str,
+    pub arguments: &'a Value,
+    pub plan: Digest,
+    pub receipts: &'a [&'a Signed],
+}
+
 impl Impostor {
     pub async fn fence(&self) -> Result<(), Fault> {
         let signed = self.sign(&self.grant()).map_err(|error| refused(&error.to_string()))?;
@@ -134,10 +144,22 @@ impl Impostor {
         plan: Digest,
         receipts: &[&Signed],
     ) -> Result<Outcome, Fault> {
+        let order = Order { call, tool, arguments, plan, receipts };
+        let finished = self.carry_out(&order, |_| ()).await?;
+        Ok(Outcome::read(finished))
+    }
+
+    /// To its end, with a look at everything that comes on the way.
+    pub async fn carry_out(
+        &self,
+        order: &Order<'_>,
+        mut see: impl FnMut(&sandbox::execute_response::Message),
+    ) -> Result<sandbox::Finished, Fault> {
+        let Order { call, tool, arguments, plan, receipts } = order;
         let request = sandbox::ExecuteRequest {
             owner: Some(self.owner()),
-            call: Some(self.call(call)),
-            tool: tool.to_owned(),
+            call: Some(self.call(*call)),
+            tool: (*tool).to_owned(),
             arguments: arguments.to_string().into_bytes(),
             plan_digest: plan.as_bytes().to_vec(),
             after_output_offset: 0,
@@ -146,8 +168,12 @@ impl Impostor {
         let request = transport::deadline::request(request, PATIENCE);
         let mut stream = self.client.clone().execute(request).await?.into_inner();
         while let Some(message) = stream.message().await? {
-            if let Some(sandbox::execute_response::Message::Finished(finished)) = message.message {
-                return Ok(Outcome::read(finished));
+            match message.message {
+                Some(sandbox::execute_response::Message::Finished(finished)) => {
+                    return Ok(finished);
+                }
+                Some(message) => see(&message),
+                None => (),
             }
         }
         Err(refused("the stream ended without an outcome"))
@@ -155,7 +181,7 @@ impl Impostor {
 }
 
 impl Outcome {
-    fn read(finished: sandbox::Finished) -> Self {
+    pub fn read(finished: sandbox::Finished) -> Self {
         use sandbox::finished::Outcome as Wire;
         match finished.outcome {
             Some(Wire::Exited(sandbox::Exited { code })) => Self::Exited(code),
