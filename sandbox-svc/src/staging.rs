@@ -7,6 +7,7 @@ use std::io;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use event::id::{CallId, RunId};
 use rustix::fs::{AtFlags, Gid, Mode, Uid};
@@ -19,6 +20,9 @@ use crate::tree::{Dir, Kind};
 /// The first user of the containers; a slot is added.
 const FIRST_USER: u32 = 200_000;
 const ENVIRONMENTS: &str = "environments";
+/// How long a mount may be busy that nothing of ours uses any more.
+const PATIENCE: Duration = Duration::from_secs(2);
+const PAUSE: Duration = Duration::from_millis(10);
 
 /// Makes and removes the places of one service.
 #[derive(Debug, Clone)]
@@ -125,13 +129,7 @@ impl Place {
 
     pub(crate) fn remove_tmp(&self) -> io::Result<()> {
         let tmp = self.root.join("tmp");
-        for mount in mounts_below(&tmp)?.into_iter().rev() {
-            match rustix::mount::unmount(&mount, UnmountFlags::NOFOLLOW) {
-                Ok(()) | Err(Errno::INVAL | Errno::NOENT) => (),
-                Err(error) => return Err(error.into()),
-            }
-        }
-        Ok(())
+        unmount_below(&tmp)
     }
 
     /// Files that edits took out of the copy, or are about to write, by digest; no container sees them.
@@ -186,12 +184,7 @@ impl Place {
 
     /// Removes everything; succeeds when nothing is left, proven by another look. May be repeated.
     pub(crate) fn remove(&self) -> io::Result<()> {
-        for mount in mounts_below(&self.root)?.into_iter().rev() {
-            match rustix::mount::unmount(&mount, UnmountFlags::NOFOLLOW) {
-                Ok(()) | Err(Errno::INVAL | Errno::NOENT) => (),
-                Err(error) => return Err(error.into()),
-            }
-        }
+        unmount_below(&self.root)?;
         if !mounts_below(&self.root)?.is_empty() {
             return Err(io::Error::other("a mount of the environment is still there"));
         }
@@ -202,6 +195,22 @@ impl Place {
         }
         fs::remove_dir(&self.root)
     }
+}
+
+/// Deepest first. A mount is busy for a moment after its last user: a child that is being started has every open file
+/// of this process until it runs its own program.
+fn unmount_below(root: &Path) -> io::Result<()> {
+    for mount in mounts_below(root)?.into_iter().rev() {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            match rustix::mount::unmount(&mount, UnmountFlags::NOFOLLOW) {
+                Ok(()) | Err(Errno::INVAL | Errno::NOENT) => break,
+                Err(Errno::BUSY) if Instant::now() < until => std::thread::sleep(PAUSE),
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+    Ok(())
 }
 
 fn private_directory(path: &Path) -> io::Result<()> {
@@ -307,6 +316,27 @@ mod tests {
         assert!(!place.root.exists());
         assert_eq!(mounts_below(state.path()).unwrap().len(), 0);
         place.remove().unwrap();
+    }
+
+    #[test]
+    fn a_mount_that_is_busy_for_a_moment_is_waited_for_and_no_longer() {
+        let state = tempfile::tempdir().unwrap();
+        let staging = Staging::open(StagingKind::HostTmpfs, state.path()).unwrap();
+        let place = staging.place(RunId::new(), StagingKind::HostTmpfs);
+        place.make(200_007, SIZE).unwrap();
+        let holding = |seconds: &str| {
+            let copy = fs::File::open(place.copy()).unwrap();
+            std::process::Command::new("sleep").arg(seconds).stdin(copy).spawn().unwrap()
+        };
+        let mut child = holding("60");
+        assert!(place.remove().is_err());
+        assert!(place.is_there().unwrap());
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let mut child = holding("0.3");
+        place.remove().unwrap();
+        assert!(!place.root.exists());
+        assert!(child.wait().unwrap().success());
     }
 
     #[test]
