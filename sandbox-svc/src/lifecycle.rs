@@ -169,6 +169,10 @@ impl Ended {
             (Way::Told(told), None) => self.told(told),
             (Way::Ran { code: TIMED_OUT }, None) => Outcome::TimedOut,
             (Way::Ran { code: NOT_CARRIED }, None) => Outcome::Lost { may_have_run: true },
+            // An engine that comes back kills what ran without it: this is nobody's word for an end.
+            (Way::Ran { code: KILLED }, None) if !self.oom_seen => {
+                Outcome::Lost { may_have_run: true }
+            }
             (Way::Ran { code }, None) => self.exited(*code),
         }
     }
@@ -298,7 +302,7 @@ mod tests {
             (ran(0), None, false, Outcome::Exited(0)),
             (ran(0), None, true, Outcome::Exited(0)),
             (ran(1), None, true, Outcome::Exited(1)),
-            (ran(137), None, false, Outcome::Exited(137)),
+            (ran(137), None, false, Outcome::Lost { may_have_run: true }),
             (ran(137), None, true, Outcome::OomKilled),
             (ran(137), Some(TimedOut), true, Outcome::TimedOut),
             (ran(137), Some(OutputLimit), false, Outcome::OutputLimit),

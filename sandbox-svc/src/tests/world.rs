@@ -67,6 +67,8 @@ pub(super) struct World {
     /// The broker's program, and the hosts of this machine that it may reach.
     broker: Option<(PathBuf, String)>,
     service: Option<Running>,
+    /// What its containers carry.
+    instance: Option<String>,
     _stop: tokio_util::sync::DropGuard,
     _house: transport::Context,
 }
@@ -90,10 +92,22 @@ impl Drop for Running {
 impl Drop for World {
     /// Removes what the service of this test left; other tests' containers carry other instances.
     fn drop(&mut self) {
-        let Some(running) = self.service.take() else { return };
-        let instance = running.sandbox.instance.to_string();
-        drop(running);
-        docker(&["rm", "-f", "-v"], &containers(&instance));
+        let mut busy = false;
+        if let Some(mut running) = self.service.take() {
+            busy = self.warm > 0 || !running.sandbox.is_idle();
+            if let Some(runtime) = running.runtime.take() {
+                let end = move || runtime.shutdown_timeout(Duration::from_secs(5));
+                std::thread::spawn(end).join().ok();
+            }
+        }
+        let Some(instance) = &self.instance else { return };
+        // An engine goes on with what it was asked for when nobody waits for its answer any more.
+        if busy {
+            std::thread::sleep(Duration::from_millis(500));
+        }
+        while !is_removed(instance) {
+            std::thread::sleep(Duration::from_millis(50));
+        }
         let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
         let root = self.dir.path().to_string_lossy().into_owned();
         for point in mounts.lines().filter_map(|line| line.split(' ').nth(4)) {
@@ -117,6 +131,13 @@ pub(super) fn containers(instance: &str) -> Vec<String> {
     let filter = format!("label=harness.instance={instance}");
     let listed = docker(&["ps", "-aq", "--no-trunc", "--filter", &filter], &[]);
     listed.lines().map(str::to_owned).collect()
+}
+
+/// Whether nothing of the instance was there to be removed.
+fn is_removed(instance: &str) -> bool {
+    let left = containers(instance);
+    docker(&["rm", "-f", "-v"], &left);
+    left.is_empty()
 }
 
 /// Makes the image once per test binary.
@@ -189,6 +210,7 @@ impl World {
             governed,
             broker: None,
             service: None,
+            instance: None,
             _stop: stop.drop_guard(),
             _house: house,
         };
@@ -371,6 +393,7 @@ impl World {
         let (addr, sandbox) = told.await.expect("the service starts");
         self.client = client(&self.pki, Service::AgentSvc, addr);
         let context = kept;
+        self.instance = Some(sandbox.instance.to_string());
         self.service = Some(Running { runtime: Some(runtime), sandbox, context, served });
     }
 
