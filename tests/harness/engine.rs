@@ -34,19 +34,27 @@ impl Engine {
         Ok(serde_json::from_str(&text)?)
     }
 
-    /// Removes the containers that have something below `dir` mounted: a test may end while its command runs.
-    pub(crate) fn remove_below(dir: &Path) -> Result<()> {
+    /// Containers of sandbox services that have something below `dir` mounted: their ids and names.
+    pub(crate) fn below(dir: &Path) -> Result<Vec<(String, String)>> {
         let ours =
             docker(&["ps", "--all", "--quiet", "--filter", "label=harness.owner=sandbox-svc"])?;
+        let mut below = Vec::new();
         for id in ours.lines() {
-            let format = "{{range .Mounts}}{{println .Source}}{{end}}";
+            let format =
+                "{{.Name}} ({{.State.Status}}){{range .Mounts}}{{println}}{{.Source}}{{end}}";
             // One that went away by itself in the meantime is no longer there to be asked.
-            let Ok(sources) = docker(&["inspect", "--format", format, id]) else { continue };
-            if sources.lines().any(|source| Path::new(source).starts_with(dir)) {
-                docker(&["rm", "--force", "--volumes", id])?;
+            let Ok(said) = docker(&["inspect", "--format", format, id]) else { continue };
+            let mut lines = said.lines();
+            let name = lines.next().unwrap_or_default();
+            if lines.any(|source| Path::new(source).starts_with(dir)) {
+                below.push((id.to_owned(), name.trim_start_matches('/').to_owned()));
             }
         }
-        Ok(())
+        Ok(below)
+    }
+
+    pub(crate) fn remove(id: &str) -> Result<()> {
+        docker(&["rm", "--force", "--volumes", id]).map(drop)
     }
 }
 

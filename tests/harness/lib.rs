@@ -7,6 +7,7 @@ mod cable;
 mod engine;
 mod hand;
 mod impostor;
+mod leftover;
 mod person;
 mod rig;
 mod sample;

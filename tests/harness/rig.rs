@@ -1,5 +1,5 @@
 //! A throw-away directory with a workspace, a manifest, a script and the five processes over it. Dropping it ends
-//! them; what they left at the engine is a test's business to check.
+//! them in order, and fails the test where they left something.
 
 use std::path::{Path, PathBuf};
 
@@ -13,7 +13,7 @@ use tempfile::TempDir;
 use transport::material::Pem;
 use transport::{Context, Material, Service};
 
-use crate::{Engine, Manifest, Turn, script_with};
+use crate::{Engine, Manifest, Turn, leftover, script_with};
 
 /// What a rig starts with.
 #[derive(Debug)]
@@ -168,21 +168,17 @@ impl Rig {
 }
 
 impl Drop for Rig {
-    /// What a test leaves open goes with its directory: running containers, and the environments mounted below it.
-    #[expect(clippy::print_stderr, reason = "the person who runs the test is told")]
+    /// Ends the services as a person would, and then looks: what is still at the engine or mounted fails the test.
+    #[expect(clippy::print_stderr, clippy::panic, reason = "this is how a test fails")]
     fn drop(&mut self) {
-        if let Err(error) = Engine::remove_below(self.dir.path()) {
-            eprintln!("containers may be left: {error}");
+        let left = leftover::end(&mut self.mesh, self.dir.path());
+        if left.is_empty() {
+            return;
         }
-        let Ok(mounts) = std::fs::read_to_string("/proc/self/mountinfo") else { return };
-        let below = mounts
-            .lines()
-            .filter_map(|line| line.split(' ').nth(4))
-            .filter(|point| Path::new(point).starts_with(self.dir.path()));
-        for point in below {
-            if let Err(error) = rustix::mount::unmount(point, rustix::mount::UnmountFlags::DETACH) {
-                eprintln!("{point} stays mounted: {error}");
-            }
+        // Of two failures the first is told; a second one would end the other tests with this one.
+        match std::thread::panicking() {
+            true => eprintln!("left behind: {left:?}"),
+            false => panic!("left behind: {left:?}"),
         }
     }
 }

@@ -12,6 +12,7 @@ mod faults;
 mod held;
 mod isolation;
 mod kills;
+mod leftovers;
 mod matrix;
 mod network;
 mod race;
