@@ -34,6 +34,7 @@ pub(crate) fn answer(environment: &Environment, planned: &Planned) -> Result<Vec
         }
         Prepared::Edit(planner::edit::Prepared::Edit(_) | planner::edit::Prepared::Denied)
         | Prepared::Command(_)
+        | Prepared::Mcp(_)
         | Prepared::Delegate(_)
         | Prepared::Patch(
             planner::patch::Prepared::Import(_) | planner::patch::Prepared::Undo(_),

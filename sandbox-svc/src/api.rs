@@ -62,7 +62,8 @@ impl SandboxService for Api {
             let owner = owner(claimed)?;
             let grant = signed(grant.ok_or(Error::Request("grant is missing"))?);
             let session = self.0.sessions.fence(&owner, &grant, &manifest).await?;
-            let tools = Tool::offered(session.manifest.execution.backend).map(Tool::to_wire);
+            let execution = &session.manifest.execution;
+            let tools = Tool::offered(execution).map(|tool| tool.to_wire(execution));
             Ok(wire::FenceResponse { epoch: owner.epoch, tools: tools.collect() })
         };
         match fenced.await {

@@ -175,7 +175,7 @@ impl Sandbox {
         tool: &str,
         arguments: &[u8],
     ) -> Result<Planned, Stop> {
-        let tool = Tool::parse(tool, session.manifest.execution.backend)?;
+        let tool = Tool::parse(tool, &session.manifest.execution)?;
         self.allowed_to(run, call, tool)?;
         let arguments = tool.arguments(arguments)?;
         let engine = self.engine.as_ref();
@@ -194,6 +194,7 @@ impl Sandbox {
             ceilings: &self.ceilings,
             run,
             brokers: self.brokers.as_ref(),
+            servers: &self.servers,
             call,
         };
         planner.plan(tool, arguments).await

@@ -57,6 +57,11 @@ impl ContainerName {
         Self(format!("sbx-p{}", lease.simple()))
     }
 
+    /// Of a tool server, which lives through several calls.
+    pub(crate) fn server(lease: uuid::Uuid) -> Self {
+        Self(format!("sbx-s{}", lease.simple()))
+    }
+
     pub(crate) fn as_str(&self) -> &str {
         &self.0
     }

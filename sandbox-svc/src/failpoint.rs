@@ -47,6 +47,15 @@ impl Failpoint {
         Self(Inner::StopAt(std::sync::Arc::new(place.into())))
     }
 
+    /// From now on, of one that was made to stop.
+    #[cfg(test)]
+    pub(crate) fn stop_after(&self, places: usize) {
+        match &self.0 {
+            Inner::StopAt(left) => left.store(places, std::sync::atomic::Ordering::SeqCst),
+            Inner::Off | Inner::Abort(_) | Inner::Script(_) => panic!("it stops nowhere"),
+        }
+    }
+
     /// The process passes the place called `name`.
     #[cfg_attr(not(debug_assertions), expect(unused_variables, reason = "only tests name places"))]
     pub(crate) fn hit(&self, name: &str) -> Result<(), Stopped> {

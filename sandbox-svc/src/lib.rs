@@ -24,14 +24,6 @@ mod ledger;
 mod lifecycle;
 mod limits;
 mod live;
-#[cfg_attr(
-    not(test),
-    expect(
-        dead_code,
-        unused_imports,
-        reason = "no container of a tool server speaks through it yet"
-    )
-)]
 mod mcp;
 mod mounts;
 mod patch;
@@ -47,6 +39,7 @@ mod refusal;
 mod report;
 mod retake;
 mod sandbox;
+mod server;
 mod session;
 mod spool;
 mod staging;

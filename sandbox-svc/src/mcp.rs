@@ -5,7 +5,7 @@ mod client;
 mod definition;
 mod result;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod wire;
 
 pub(crate) use client::{Client, Failure, Limits};

@@ -124,7 +124,7 @@ async fn planned(
         if row.session != session.id || names(&plan) != wanted.digest {
             continue;
         }
-        let tool = Tool::parse(&row.tool, session.manifest.execution.backend);
+        let tool = Tool::parse(&row.tool, &session.manifest.execution);
         match tool.and_then(|tool| tool.arguments(&row.arguments)) {
             Ok(Arguments::Patch(patch::Arguments::Import(choice))) => {
                 let part = present.patch.select(&choice.paths).ok();

@@ -24,9 +24,10 @@ use crate::planner::{self, Planned, Prepared, Stop};
 use crate::refusal::Reason;
 use crate::report::{Direct, Report, canceled, command_report, done, lost, not_done};
 use crate::sandbox::Sandbox;
+use crate::server::{Ask, Asked};
 use crate::session::{Session, now_ms};
 use crate::store::{Closing, ExecutionRow, ExecutionState, PlanRow, Record, StoreError, Waiting};
-use crate::tool::command;
+use crate::tool::{command, mcp};
 
 /// A call that is being carried out.
 struct Call<'a> {
@@ -135,6 +136,12 @@ impl Sandbox {
         if command::is_one(&row.plan.tool) && row.state != ExecutionState::Accepted {
             return self.command(call, environment.as_ref()).await;
         }
+        if mcp::is_one(&row.plan.tool) && row.state != ExecutionState::Accepted {
+            // Whatever an earlier process was told is not known any more.
+            let run = self.children.host_of(row.plan.run);
+            self.settle_servers(|server| server.run == run).await?;
+            return Ok(lost(true));
+        }
         // Without a copy nothing can have been done, nor be done now.
         let Some(environment) = environment else { return Ok(lost(false)) };
         // What an earlier process admitted is worked out again.
@@ -171,6 +178,7 @@ impl Sandbox {
             Prepared::Command(planner::command::Prepared::Exec) => {
                 self.command(call, Some(&environment)).await
             }
+            Prepared::Mcp(asked) => self.ask(call, &environment, asked).await,
             Prepared::Delegate(planner::delegate::Prepared(profile)) => {
                 match self.attach_child(&environment, row.plan.call, *profile).await {
                     Ok(result) => Ok(done(result)),
@@ -265,6 +273,29 @@ impl Sandbox {
             copy,
         });
         Ok(command_report(&run, &ended, started.as_deref(), direct.as_ref())?)
+    }
+
+    async fn ask(
+        &self,
+        call: &Call<'_>,
+        environment: &Arc<Environment>,
+        asked: &Asked,
+    ) -> Result<Report, Unsettled> {
+        let Call { session, row, plan, live } = call;
+        let missing =
+            || Error::Start("a tool server is meant, but this host has no engine".to_owned());
+        let unlimited = || Error::Store(StoreError::Malformed("plan"));
+        let ask = Ask {
+            sandbox: self,
+            engine: self.engine.as_ref().ok_or_else(missing)?,
+            session,
+            environment,
+            row,
+            plan,
+            live,
+            limits: plan.limits.ok_or_else(unlimited)?,
+        };
+        Box::pin(ask.carry_out(asked)).await
     }
 
     /// Writes the end down, together with everything that follows from it.

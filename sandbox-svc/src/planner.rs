@@ -4,6 +4,7 @@
 pub(crate) mod command;
 pub(crate) mod delegate;
 pub(crate) mod edit;
+mod mcp;
 mod mounted;
 mod network;
 mod parts;
@@ -29,6 +30,7 @@ use crate::limits::Ceilings;
 use crate::mounts::dependency::Dependencies;
 use crate::program::Images;
 use crate::refusal::{Reason, Refusal};
+use crate::server::{Asked, Servers};
 use crate::session::Session;
 use crate::store::Store;
 use crate::tool::{Arguments, Tool};
@@ -56,6 +58,7 @@ pub(crate) enum Prepared {
     Status(status::Prepared),
     Edit(edit::Prepared),
     Command(command::Prepared),
+    Mcp(Asked),
     Patch(patch::Prepared),
     Delegate(delegate::Prepared),
 }
@@ -100,6 +103,7 @@ pub(crate) struct Planner<'a> {
     pub(crate) ceilings: &'a Ceilings,
     pub(crate) run: RunId,
     pub(crate) brokers: Option<&'a Brokers>,
+    pub(crate) servers: &'a Servers,
     pub(crate) call: CallId,
 }
 
@@ -111,6 +115,7 @@ impl Planner<'_> {
             Arguments::Status(arguments) => self.status(tool, arguments).await?,
             Arguments::Edit(arguments) => self.edit(tool, arguments).await?,
             Arguments::Command(arguments) => self.command(tool, arguments).await?,
+            Arguments::Mcp(arguments) => self.mcp(tool, arguments).await?,
             Arguments::Patch(arguments) => self.patch(tool, arguments).await?,
             Arguments::Delegate(arguments) => self.delegate(tool, arguments),
         };

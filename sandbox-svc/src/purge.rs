@@ -79,9 +79,14 @@ impl Purge {
         let _lock = StateDir::own(&path)?;
         let store = Store::open(&path).await?;
         let unfinished = store.unfinished().await?;
+        let servers = store.servers().await?;
         let containers = match &self.engine_socket {
             Some(socket) => end_containers(socket, store.instance().await?).await?,
-            None if !unfinished.iter().any(|row| command::is_one(&row.plan.tool)) => 0,
+            None if servers.is_empty()
+                && !unfinished.iter().any(|row| command::is_one(&row.plan.tool)) =>
+            {
+                0
+            }
             None => {
                 let advice =
                     "a command had not ended; name --engine-socket so that its container is";

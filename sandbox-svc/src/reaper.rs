@@ -12,8 +12,9 @@ use transport::{CancellationToken, Chain, Readiness};
 
 use crate::engine::{Docker, Handle};
 use crate::error::Error;
-use crate::exec::{INSTANCE_LABEL, LEASE_LABEL, OWNER, OWNER_LABEL};
+use crate::exec::{INSTANCE_LABEL, LEASE_LABEL, OWNER, OWNER_LABEL, Unsettled};
 use crate::sandbox::Sandbox;
+use crate::server;
 use crate::session::now_secs;
 use crate::store::EnvironmentState;
 use crate::warm::LONGEST_IDLE;
@@ -53,6 +54,7 @@ impl Sandbox {
     /// Every call is canceled by then; each is tried again until its end is proven. The process bounds it.
     async fn settle_before_the_end(self: &Arc<Self>) {
         self.cool_all().await;
+        self.end_all_servers().await;
         while !self.is_idle() {
             tokio::time::sleep(AT_THE_END).await;
             self.told(self.retry_calls().await);
@@ -66,9 +68,17 @@ impl Sandbox {
         }
     }
 
+    fn told_of(&self, done: Result<(), Unsettled>) {
+        if let Err(error) = done {
+            warn!(error = %Chain(&error), "a tool server is not proven to be gone");
+        }
+    }
+
     pub(crate) async fn reconcile(self: &Arc<Self>) -> Result<(), Error> {
         self.retry_calls().await?;
         self.cool_older(LONGEST_IDLE).await;
+        self.told_of(self.end_idle_servers(server::LONGEST_IDLE).await);
+        self.told_of(self.settle_servers(|_| true).await);
         if let Some(engine) = &self.engine {
             self.remove_stray_containers(engine).await?;
         }
@@ -113,7 +123,8 @@ impl Sandbox {
             engine.list(&labels).await.map_err(Error::engine("containers cannot be listed"))?;
         // Read after the list: what is made in between is not on it. And in this order: one that waits now is a
         // call's only after that, or is on record already.
-        let waiting = self.pool.leases();
+        let mut waiting = self.pool.leases();
+        waiting.extend(self.servers.leases());
         let leases: HashSet<String> =
             self.store.unfinished().await?.iter().map(|row| row.lease.to_string()).collect();
         for container in listed {

@@ -52,6 +52,13 @@ pub(crate) enum Reason {
     CommandNotAllowed,
     CheckUnknown,
     CheckChanged,
+    McpServerUnknown,
+    McpNotListed,
+    McpToolUnknown,
+    McpToolChanged,
+    /// It is ended, and may have done something before.
+    McpServerFailed,
+    McpRefused,
     PatchEmpty,
     PatchUnknown,
     PatchPathUnknown,
@@ -138,6 +145,23 @@ impl Reason {
             Self::CheckChanged => {
                 ("CHECK_CHANGED", "the check runs something else than was expected")
             }
+            Self::McpServerUnknown => {
+                ("MCP_SERVER_UNKNOWN", "the manifest names no tool server like that")
+            }
+            Self::McpNotListed => (
+                "MCP_NOT_LISTED",
+                "the server does not run, or has listed no tools yet; call mcp_tools",
+            ),
+            Self::McpToolUnknown => {
+                ("MCP_TOOL_UNKNOWN", "the manifest or the server does not offer the tool")
+            }
+            Self::McpToolChanged => {
+                ("MCP_TOOL_CHANGED", "the tool is not what it was when the call was planned")
+            }
+            Self::McpServerFailed => {
+                ("MCP_SERVER_FAILED", "the tool server did not answer as it must")
+            }
+            Self::McpRefused => ("MCP_REFUSED", "the tool server refused the request"),
             Self::PatchEmpty => ("PATCH_EMPTY", "nothing has changed"),
             Self::PatchUnknown => ("PATCH_UNKNOWN", "the present patch has another digest"),
             Self::PatchPathUnknown => ("PATCH_PATH_UNKNOWN", "the patch has nothing of that name"),

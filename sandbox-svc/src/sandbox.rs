@@ -23,6 +23,7 @@ use crate::config::StagingKind;
 use crate::engine::{Docker, User};
 use crate::environment::{Copied, Environment, Source};
 use crate::error::Error;
+use crate::exec::Unsettled;
 use crate::failpoint::Failpoint;
 use crate::image::ImageName;
 use crate::ledger::{self, Ledger};
@@ -31,6 +32,7 @@ use crate::live::Live;
 use crate::mounts;
 use crate::pool::Pool;
 use crate::program::Images;
+use crate::server::Servers;
 use crate::session::{Owner, Session, Sessions};
 use crate::staging::{Size, Staging, owner_of};
 use crate::store::{Begun, EnvironmentState, NewEnvironment, Store, Waiting};
@@ -61,6 +63,7 @@ pub(crate) struct Sandbox {
     pub(crate) init: PathBuf,
     /// Containers that wait for a command.
     pub(crate) pool: Arc<Pool>,
+    pub(crate) servers: Arc<Servers>,
     /// Names this installation's containers.
     pub(crate) instance: Uuid,
     pub(crate) boot: String,
@@ -149,6 +152,7 @@ impl Sandbox {
             keep_expired,
             init,
             pool,
+            servers: Arc::default(),
             instance,
             boot,
             own,
@@ -182,8 +186,9 @@ impl Sandbox {
         self.calls().remove(&call);
     }
 
+    /// Whether nothing more will be told to the ledger.
     pub(crate) fn is_idle(&self) -> bool {
-        self.calls().is_empty()
+        self.calls().is_empty() && self.servers.leases().is_empty()
     }
 
     /// Doors that nobody stands at are forgotten.
@@ -406,6 +411,7 @@ impl Sandbox {
             self.environments().remove(&run);
         }
         self.cool(run).await;
+        self.end_servers(run).await.map_err(|error| uncertain(run, error))?;
         self.store.set_environment_state(run, EnvironmentState::Closing).await?;
         self.remove_closing(run).await
     }
@@ -457,6 +463,17 @@ fn user_of(session: &Session, host: &Path, kind: StagingKind, slot: u32) -> Resu
     match session.manifest.execution.mode {
         Mode::Snapshot => Ok(User::of_slot(owner_of(kind, slot))),
         Mode::Mount => mounts::owner(host, kind),
+    }
+}
+
+/// Nobody may remove a copy while something may still write there.
+fn uncertain(run: RunId, error: Unsettled) -> Error {
+    match error {
+        Unsettled::House(error) => error,
+        error => {
+            warn!(%run, error = %Chain(&error), "a tool server is not proven to be gone");
+            Error::CleanupUncertain
+        }
     }
 }
 

@@ -14,7 +14,7 @@ use transport::{Chain, Material};
 
 use crate::broker::Brokers;
 use crate::config::StagingKind;
-use crate::engine::{Docker, ImageError};
+use crate::engine::{Dialect, Docker, ImageError};
 use crate::error::Error;
 use crate::image::ImageName;
 use crate::mounts;
@@ -219,14 +219,27 @@ impl Sessions {
         }
         self.has_dependencies(&execution.dependencies).await?;
         if !execution.servers.is_empty() {
-            let detail = "execution.servers are not served yet; leave them out";
-            return Err(refused("SERVERS_UNSUPPORTED", detail));
+            self.serves_servers(execution.mode)?;
         }
         self.serves_network(rulebook, execution.backend)?;
         match execution.backend {
             Backend::None => Ok(()),
             Backend::Oci => self.has_image(execution.image.as_deref().unwrap_or_default()).await,
         }
+    }
+
+    /// A server lives beside the calls: it may change a copy, and stands still when nobody asks it.
+    fn serves_servers(&self, mode: Mode) -> Result<(), Error> {
+        if mode == Mode::Mount {
+            let detail = "execution.servers work in a private copy; use mode snapshot";
+            return Err(refused("SERVERS_UNSUPPORTED", detail));
+        }
+        if self.engine.as_ref().is_some_and(|engine| engine.dialect() == Dialect::Podman) {
+            let detail = "this host's engine is Podman, which has no tool servers here; leave \
+                          execution.servers out";
+            return Err(refused("SERVERS_UNSUPPORTED", detail));
+        }
+        Ok(())
     }
 
     /// All of them, and each fit to be mounted.

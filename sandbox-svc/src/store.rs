@@ -7,6 +7,7 @@ mod environment;
 mod execution;
 mod outbox;
 mod receipt;
+mod server;
 mod session;
 mod undo;
 
@@ -27,6 +28,7 @@ pub(crate) use execution::{
     Started,
 };
 pub(crate) use outbox::{Outgoing, Record, Waiting};
+pub(crate) use server::ServerRow;
 pub(crate) use session::{Fenced, NewSession, SessionRow};
 pub(crate) use undo::{UndoRow, UndoSize};
 

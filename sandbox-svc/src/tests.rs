@@ -27,6 +27,7 @@ mod restart;
 mod run;
 mod searches;
 mod secrets;
+mod servers;
 mod steps;
 mod stops;
 mod undo;

@@ -4,6 +4,7 @@ pub(crate) mod command;
 pub(crate) mod cursor;
 pub(crate) mod delegate;
 pub(crate) mod edit;
+pub(crate) mod mcp;
 pub(crate) mod patch;
 pub(crate) mod read;
 pub(crate) mod search;
@@ -11,7 +12,7 @@ pub(crate) mod status;
 
 use std::fmt;
 
-use manifest::Backend;
+use manifest::{Backend, Execution};
 use proto::common::v1 as wire;
 use serde::de::DeserializeOwned;
 
@@ -25,6 +26,7 @@ pub(crate) enum Tool {
     Status(status::Tool),
     Edit(edit::Tool),
     Command(command::Tool),
+    Mcp(mcp::Tool),
     Patch(patch::Tool),
     Delegate(delegate::Tool),
 }
@@ -37,6 +39,7 @@ pub(crate) enum Arguments {
     Status(status::Arguments),
     Edit(edit::Arguments),
     Command(command::Arguments),
+    Mcp(mcp::Arguments),
     Patch(patch::Arguments),
     Delegate(delegate::Arguments),
 }
@@ -56,50 +59,59 @@ impl Tool {
             Self::Status(tool) => tool.as_str(),
             Self::Edit(tool) => tool.as_str(),
             Self::Command(tool) => tool.as_str(),
+            Self::Mcp(tool) => tool.as_str(),
             Self::Patch(tool) => tool.as_str(),
             Self::Delegate(tool) => tool.as_str(),
         }
     }
 
-    /// The tools of a session; without a back end there is no command tool.
-    pub(crate) fn offered(backend: Backend) -> impl Iterator<Item = Self> {
-        let commands = match backend {
+    /// The tools of a session; without a back end there is no command tool, and without servers none for these.
+    pub(crate) fn offered(execution: &Execution) -> impl Iterator<Item = Self> {
+        let commands = match execution.backend {
             Backend::None => &[],
             Backend::Oci => command::Tool::ALL,
         };
+        let servers = if execution.servers.is_empty() { &[] } else { mcp::Tool::ALL };
         let read = read::Tool::ALL.iter().copied().map(Self::Read);
         let search = search::Tool::ALL.iter().copied().map(Self::Search);
         let status = status::Tool::ALL.iter().copied().map(Self::Status);
         let edit = edit::Tool::ALL.iter().copied().map(Self::Edit);
         let command = commands.iter().copied().map(Self::Command);
+        let mcp = servers.iter().copied().map(Self::Mcp);
         let patch = patch::Tool::ALL.iter().copied().map(Self::Patch);
         let delegate = delegate::Tool::ALL.iter().copied().map(Self::Delegate);
         let known = read.chain(search).chain(status).chain(edit);
-        known.chain(command).chain(patch).chain(delegate)
+        known.chain(command).chain(mcp).chain(patch).chain(delegate)
     }
 
-    pub(crate) fn parse(name: &str, backend: Backend) -> Result<Self, Refusal> {
+    pub(crate) fn parse(name: &str, execution: &Execution) -> Result<Self, Refusal> {
         let for_people = Self::Patch(patch::Tool::Undo);
-        Self::offered(backend)
+        Self::offered(execution)
             .chain([for_people])
             .find(|tool| tool.as_str() == name)
             .ok_or_else(|| Reason::ToolUnknown.into())
     }
 
-    /// As a model sees it.
-    pub(crate) fn to_wire(self) -> wire::Tool {
+    /// As a model sees it, with the servers that the manifest names.
+    pub(crate) fn to_wire(self, execution: &Execution) -> wire::Tool {
         let Texts { description, schema } = match self {
             Self::Read(tool) => tool.texts(),
             Self::Search(tool) => tool.texts(),
             Self::Status(tool) => tool.texts(),
             Self::Edit(tool) => tool.texts(),
             Self::Command(tool) => tool.texts(),
+            Self::Mcp(tool) => tool.texts(),
             Self::Patch(tool) => tool.texts(),
             Self::Delegate(tool) => tool.texts(),
         };
+        let mut description = description.to_owned();
+        if let Self::Mcp(_) = self {
+            let names: Vec<_> = execution.servers.keys().map(String::as_str).collect();
+            description.push_str(&format!(" Servers of this task: {}.", names.join(", ")));
+        }
         wire::Tool {
             name: self.as_str().to_owned(),
-            description: description.to_owned(),
+            description,
             input_schema: schema.as_bytes().to_vec(),
         }
     }
@@ -111,6 +123,7 @@ impl Tool {
             Self::Status(tool) => tool.arguments(bytes).map(Arguments::Status),
             Self::Edit(tool) => tool.arguments(bytes).map(Arguments::Edit),
             Self::Command(tool) => tool.arguments(bytes).map(Arguments::Command),
+            Self::Mcp(tool) => tool.arguments(bytes).map(Arguments::Mcp),
             Self::Patch(tool) => tool.arguments(bytes).map(Arguments::Patch),
             Self::Delegate(tool) => tool.arguments(bytes).map(Arguments::Delegate),
         }
@@ -137,14 +150,24 @@ fn place(text: &str) -> Result<RelPath, Refusal> {
 
 #[cfg(test)]
 mod tests {
-    use manifest::Backend;
+    use manifest::{Backend, Execution, Manifest};
 
     use super::Tool;
     use crate::refusal::Reason;
 
+    fn execution(text: &str) -> Execution {
+        let text = format!(
+            "id: a\ntitle: a\ngoal: a\nacceptance: [a]\nallowed_paths: ['**']\npermissions: {{fs.read: allow}}\n{text}"
+        );
+        Manifest::parse(text.as_bytes(), "a.yaml").unwrap().execution
+    }
+
+    const COMMANDS: &str = "execution: {backend: oci, image: 'a:1', allow_commands: [a]}";
+    const SERVERS: &str = "execution: {backend: oci, image: 'a:1', allow_commands: [a], servers: {notes: {command: [a], tools: [x]}, s: {command: [a], tools: [x]}}}";
+
     #[test]
     fn without_a_back_end_there_is_no_command_tool() {
-        let names: Vec<_> = Tool::offered(Backend::None).map(Tool::as_str).collect();
+        let names: Vec<_> = Tool::offered(&execution("")).map(Tool::as_str).collect();
         assert_eq!(
             names,
             [
@@ -167,16 +190,30 @@ mod tests {
             ]
         );
         for name in ["process.exec", "run_batch", "run_check"] {
-            let refused = Tool::parse(name, Backend::None).unwrap_err();
+            let refused = Tool::parse(name, &execution("")).unwrap_err();
             assert_eq!(refused.reason, Reason::ToolUnknown);
-            assert_eq!(Tool::parse(name, Backend::Oci).unwrap().as_str(), name);
+            assert_eq!(Tool::parse(name, &execution(COMMANDS)).unwrap().as_str(), name);
+        }
+    }
+
+    #[test]
+    fn without_servers_there_is_no_tool_for_them_and_with_some_they_are_named() {
+        for name in ["mcp_tools", "mcp_call"] {
+            let refused = Tool::parse(name, &execution(COMMANDS)).unwrap_err();
+            assert_eq!(refused.reason, Reason::ToolUnknown);
+            let tool = Tool::parse(name, &execution(SERVERS)).unwrap();
+            let wire = tool.to_wire(&execution(SERVERS));
+            assert!(wire.description.ends_with(" Servers of this task: notes, s."), "{name}");
         }
     }
 
     #[test]
     fn every_schema_is_canonical_json() {
-        for tool in Tool::offered(Backend::Oci) {
-            assert!(event::canon::is_canonical(&tool.to_wire().input_schema), "{}", tool.as_str());
+        let execution = execution(SERVERS);
+        assert_eq!(execution.backend, Backend::Oci);
+        for tool in Tool::offered(&execution) {
+            let schema = tool.to_wire(&execution).input_schema;
+            assert!(event::canon::is_canonical(&schema), "{}", tool.as_str());
         }
     }
 }

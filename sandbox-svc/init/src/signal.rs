@@ -1,7 +1,8 @@
-//! The two signals that the first process minds: a child has ended, and somebody outside wants an end. It only
-//! wakes the one loop; nothing happens inside a handler.
+//! What the first process minds: a child has ended, somebody outside wants an end, or whoever wrote its input is
+//! gone. It only wakes the one loop; nothing happens inside a handler.
 
 use std::io::{self, Read as _};
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
@@ -25,15 +26,21 @@ impl Signals {
         Ok(Self { child: watched(SIGCHLD)?, terminate: watched(SIGTERM)? })
     }
 
-    /// Waits for a signal, at most so long; says whether an end is wanted.
-    pub(crate) fn wait(&self, limit: Duration) -> bool {
+    /// Waits for a signal, at most so long; says whether an end is wanted. With `input`, it is also when nobody is
+    /// left who writes there, whatever may still be read.
+    pub(crate) fn wait(&self, limit: Duration, input: Option<BorrowedFd<'_>>) -> bool {
         let limit = Timespec::try_from(limit).ok();
-        let mut ready =
-            [PollFd::new(&self.child, PollFlags::IN), PollFd::new(&self.terminate, PollFlags::IN)];
-        // Interrupted or not, both are looked at.
+        let mut ready = vec![
+            PollFd::from_borrowed_fd(self.child.as_fd(), PollFlags::IN),
+            PollFd::from_borrowed_fd(self.terminate.as_fd(), PollFlags::IN),
+        ];
+        // A hang-up is told without being asked for.
+        ready.extend(input.map(|input| PollFd::from_borrowed_fd(input, PollFlags::empty())));
+        // Interrupted or not, all are looked at.
         let _interrupted = poll(&mut ready, limit.as_ref());
+        let hung_up = ready.get(2).is_some_and(|input| input.revents().contains(PollFlags::HUP));
         drain(&self.child);
-        drain(&self.terminate)
+        drain(&self.terminate) || hung_up
     }
 }
 

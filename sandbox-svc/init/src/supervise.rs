@@ -2,12 +2,14 @@
 //! process of the container with them. What is told of an end is what the kernel said of it.
 
 use std::ffi::OsStr;
+use std::io;
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, kill_process_group, wait};
-use sandbox_init::{Command, End, Ended, Frame, Stop, Trailer};
+use sandbox_init::{Command, End, Ended, Frame, Stdin, Stop, Trailer};
 
 use crate::signal::Signals;
 use crate::spawn;
@@ -23,6 +25,7 @@ const SIGKILL: u8 = 9;
 pub(crate) fn run(frame: &Frame, signals: &Signals) -> Trailer {
     let mut life = Life {
         signals,
+        input: io::stdin(),
         clock: Instant::now().checked_add(frame.time_limit),
         stop: Stop::None,
         kill: None,
@@ -51,6 +54,7 @@ pub(crate) fn run(frame: &Frame, signals: &Signals) -> Trailer {
 
 struct Life<'a> {
     signals: &'a Signals,
+    input: io::Stdin,
     /// When the time is over; never, if that is further away than a clock can say.
     clock: Option<Instant>,
     stop: Stop,
@@ -71,13 +75,19 @@ impl Life<'_> {
                 }
             }
             self.look();
-            let terminate = self.signals.wait(self.patience());
+            let terminate = self.signals.wait(self.patience(), self.conversation(frame));
             if terminate && self.stop == Stop::None {
                 self.stop = Stop::Terminated;
                 self.kill = Instant::now().checked_add(COURTESY);
                 to_all(Signal::TERM);
             }
         }
+    }
+
+    /// The input of a command that is spoken to while it runs: when whoever speaks is gone, so is its purpose.
+    fn conversation(&self, frame: &Frame) -> Option<BorrowedFd<'_>> {
+        let open = frame.stdin == Stdin::Rest && self.stop == Stop::None;
+        open.then(|| self.input.as_fd())
     }
 
     /// Ends everything when it is time to.
@@ -112,7 +122,7 @@ impl Life<'_> {
             if matches!(wait(WaitOptions::NOHANG), Err(Errno::CHILD)) || Instant::now() >= until {
                 return;
             }
-            self.signals.wait(LOOK);
+            self.signals.wait(LOOK, None);
         }
     }
 }

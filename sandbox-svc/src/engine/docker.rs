@@ -316,6 +316,24 @@ impl Docker {
         }
     }
 
+    /// Whether everything in it stands still now; not where it has ended.
+    pub(crate) async fn freeze(&self, id: &ContainerId) -> Result<bool, EngineError> {
+        match limited("pause", QUICK, self.client.pause_container(id.as_str())).await? {
+            Ok(()) => Ok(true),
+            Err(Error::DockerResponseServerError { status_code: 404 | 409, .. }) => Ok(false),
+            Err(source) => Err(failed("pause", source)),
+        }
+    }
+
+    /// Whether it goes on; not where it has ended, or did not stand still.
+    pub(crate) async fn thaw(&self, id: &ContainerId) -> Result<bool, EngineError> {
+        match limited("unpause", QUICK, self.client.unpause_container(id.as_str())).await? {
+            Ok(()) => Ok(true),
+            Err(Error::DockerResponseServerError { status_code: 404 | 409, .. }) => Ok(false),
+            Err(source) => Err(failed("unpause", source)),
+        }
+    }
+
     /// Asks for the removal; that it is gone, only an inspection proves.
     pub(crate) async fn remove(&self, handle: Handle<'_>) -> Result<(), EngineError> {
         let options = RemoveContainerOptions { v: true, force: true, link: false };

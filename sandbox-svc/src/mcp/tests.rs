@@ -1,6 +1,6 @@
 //! The conversation with servers that keep the protocol and with servers that do not, over streams in memory.
 
-mod peer;
+pub(crate) mod peer;
 
 use std::time::Duration;
 

@@ -149,7 +149,7 @@ impl Planner<'_> {
         Err(Refusal::new(Reason::CommandNotAllowed, detail).into())
     }
 
-    async fn image(&self) -> Result<Image, Stop> {
+    pub(super) async fn image(&self) -> Result<Image, Stop> {
         let engine = self.engine.ok_or(Reason::ToolUnknown)?;
         let name = self.manifest().execution.image.as_deref().unwrap_or_default();
         let name = ImageName::parse(name).ok_or(Reason::ImageUnknown)?;
@@ -165,7 +165,12 @@ impl Planner<'_> {
         }
     }
 
-    async fn program(&self, image: &Image, name: &str, present: &Present) -> Result<Program, Stop> {
+    pub(super) async fn program(
+        &self,
+        image: &Image,
+        name: &str,
+        present: &Present,
+    ) -> Result<Program, Stop> {
         let engine = self.engine.ok_or(Reason::ToolUnknown)?;
         let index = self.images.index(engine, image.id).await.map_err(|unread| match unread {
             Unread::Engine(error) => {
@@ -181,7 +186,7 @@ impl Planner<'_> {
     }
 
     /// A file of several names is judged under each of them; the strictest counts.
-    fn decide_command(&self, argv: &[String], program: &Program) -> Vec<Decision> {
+    pub(super) fn decide_command(&self, argv: &[String], program: &Program) -> Vec<Decision> {
         let resolved = |resolved: &String| ResolvedProgram {
             path: program.path.clone(),
             resolved: Some(resolved.clone()),
@@ -204,7 +209,7 @@ impl Planner<'_> {
     }
 
     /// What a ceiling denies reading since the copy was taken is still in it: no command may see that.
-    fn decide_what_is_no_longer_readable(&self, present: &Present, parts: &mut Parts) {
+    pub(super) fn decide_what_is_no_longer_readable(&self, present: &Present, parts: &mut Parts) {
         for entry in &present.patch.not_carried {
             let taken = present.base.get(&entry.path).is_some();
             if taken && entry.reason == tree::Reason::ReadDenied {
@@ -214,7 +219,7 @@ impl Planner<'_> {
     }
 }
 
-fn shown(program: &Program) -> receipt::Program {
+pub(super) fn shown(program: &Program) -> receipt::Program {
     let Program { path, resolved, workspace, others: _ } = program;
     receipt::Program {
         path: path.clone().into(),

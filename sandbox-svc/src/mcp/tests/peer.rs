@@ -11,10 +11,10 @@ use transport::{CancellationToken, TaskTracker};
 
 use super::super::{Broken, Client, Failure, Limits, told};
 
-const IMAGE: &str = "harness/sandbox-svc-mcp-test:1";
-const SERVER: &str = include_str!("notes.py");
+pub(crate) const IMAGE: &str = "harness/sandbox-svc-mcp-test:1";
+pub(crate) const SERVER: &str = include_str!("notes.py");
 
-fn image() -> &'static str {
+pub(crate) fn image() -> &'static str {
     static MADE: OnceLock<()> = OnceLock::new();
     MADE.get_or_init(|| {
         let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/images/mkimg-python.sh");
