@@ -17,7 +17,16 @@ impl Engine {
         static IMAGE: OnceLock<String> = OnceLock::new();
         match IMAGE.get() {
             Some(image) => Ok(image.clone()),
-            None => make_image().map(|image| IMAGE.get_or_init(|| image).clone()),
+            None => make_image("mkimg-busybox.sh").map(|id| IMAGE.get_or_init(|| id).clone()),
+        }
+    }
+
+    /// The id of the image with Python and the SDK of tool servers.
+    pub fn python_image() -> Result<String> {
+        static IMAGE: OnceLock<String> = OnceLock::new();
+        match IMAGE.get() {
+            Some(image) => Ok(image.clone()),
+            None => make_image("mkimg-python.sh").map(|id| IMAGE.get_or_init(|| id).clone()),
         }
     }
 
@@ -58,10 +67,10 @@ impl Engine {
     }
 }
 
-fn make_image() -> Result<String> {
+fn make_image(script: &str) -> Result<String> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("the workspace")?;
-    let script = root.join("deploy/images/mkimg-busybox.sh");
-    let made = Command::new(script).output().context("mkimg-busybox.sh")?;
+    let path = root.join("deploy/images").join(script);
+    let made = Command::new(path).output().with_context(|| script.to_owned())?;
     ensure!(made.status.success(), "no image: {}", String::from_utf8_lossy(&made.stderr));
     let printed = String::from_utf8(made.stdout)?;
     let image = printed.lines().last().context("the image's id")?.trim().to_owned();

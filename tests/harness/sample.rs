@@ -14,6 +14,9 @@ pub struct Manifest {
     pub budget: Value,
     pub limits: Value,
     pub models: Vec<String>,
+    /// Another image than the suite's own.
+    pub image: Option<String>,
+    pub servers: Value,
 }
 
 /// Commands and imports are asked for; everything a reader needs is allowed.
@@ -34,6 +37,8 @@ pub fn manifest(id: &str) -> Manifest {
         budget: json!({"max_model_tokens": 100_000, "max_tool_calls": 50}),
         limits: json!({}),
         models: vec!["scripted".to_owned()],
+        image: None,
+        servers: json!({}),
     }
 }
 
@@ -62,12 +67,18 @@ impl Manifest {
             budget,
             limits,
             models,
+            image: other,
+            servers,
         } = self;
+        let image = other.as_deref().unwrap_or(image);
         let mut execution = json!({
             "backend": "oci", "mode": "snapshot", "image": image, "allow_commands": allow_commands,
         });
         if limits.as_object().is_some_and(|limits| !limits.is_empty()) {
             execution["limits"] = limits.clone();
+        }
+        if servers.as_object().is_some_and(|servers| !servers.is_empty()) {
+            execution["servers"] = servers.clone();
         }
         json!({
             "id": id,

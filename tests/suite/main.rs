@@ -17,4 +17,5 @@ mod matrix;
 mod network;
 mod race;
 mod red_team;
+mod servers;
 mod undo;

@@ -5,7 +5,7 @@ use std::{cmp::Reverse, fmt::Write as _};
 use event::{Effect, Layer, Matched, Scope};
 use receipt::{
     Diff, EditOperation, FileState, Mount, MountMode, Network, Part, PatchEntry, PatchOp, PathText,
-    Plan, Policy, Stdin,
+    Plan, Policy, Stdin, ToolCall, ToolServer,
 };
 use serde_json::Value;
 use time::format_description::well_known::Rfc3339;
@@ -54,6 +54,8 @@ pub(super) fn of(ask: &Ask) -> String {
         let check = plan.check.iter().map(|name| escape::line(name));
         section(&mut out, "the check of the manifest that this is:", check.collect());
         section(&mut out, "what the program reads, which is not shown:", input(plan));
+        section(&mut out, "what the tool server is called for:", called(plan));
+        section(&mut out, "what the server says of its tool, which decides nothing:", claims(plan));
         section(&mut out, "what would be written to the private copy:", written(plan));
         section(&mut out, "how it would differ:", difference(plan));
         section(&mut out, "what is taken back:", undoes(plan));
@@ -105,6 +107,31 @@ fn words<'a>(argv: impl Iterator<Item = &'a str>) -> Vec<String> {
 fn input(plan: &Plan) -> Vec<String> {
     let line = |stdin: &Stdin| format!("{} bytes, {}", stdin.bytes, stdin.digest);
     plan.stdin.iter().map(line).collect()
+}
+
+/// The tool, then every argument with its size.
+fn called(plan: &Plan) -> Vec<String> {
+    let Some(ToolServer { server, call }) = &plan.mcp else { return Vec::new() };
+    let Some(ToolCall { tool, definition, arguments, .. }) = call else {
+        return vec![format!("{} is started, and lists its tools", escape::line(server))];
+    };
+    let tool =
+        format!("{} of {}, as defined by {definition}", escape::line(tool), escape::line(server));
+    let argument = |(name, value): (&String, &Value)| {
+        let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        format!("{}: {}: {}", escape::line(name), escape::extent(&text), escape::line(&text))
+    };
+    [tool].into_iter().chain(arguments.iter().map(argument)).collect()
+}
+
+/// Line by line, so that no line of a server passes for one of ours.
+fn claims(plan: &Plan) -> Vec<String> {
+    let call = plan.mcp.as_ref().and_then(|server| server.call.as_ref());
+    let Some(ToolCall { description, hints, .. }) = call else { return Vec::new() };
+    let lines = description.iter().flat_map(|text| text.split_terminator('\n'));
+    let lines = lines.map(|line| format!("| {}", escape::line(line)));
+    let hints = hints.iter().map(|(hint, value)| format!("| {}: {value}", escape::line(hint)));
+    lines.chain(hints).collect()
 }
 
 /// A path or subject with its size; bytes that are no text in the plan's own form.

@@ -14,6 +14,13 @@ fn owner(session: SessionId, node: &str, epoch: u64) -> common::Owner {
     common::Owner { session_id: session.to_string(), node: node.to_owned(), epoch }
 }
 
+/// Why a session with this manifest is not served.
+pub(super) async fn refusal(world: &World, text: &str) -> String {
+    let session = SessionId::new();
+    let grant = world.sign(&world.grant(session, text));
+    world.fence(&owner(session, "a", 1), &grant, text).await.unwrap_err().reason
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_grant_must_be_signed_for_this_session_and_manifest() {
     let world = World::new(&[]).await;
@@ -91,9 +98,9 @@ async fn what_this_host_cannot_do_is_refused_by_name() {
         ),
         (text.replace("backend: oci", "backend: oci\n  dependencies: [x]"), "DEPENDENCY_UNKNOWN"),
         (
-            text.replace(
+            text.replace("allowed_paths: ['**']", "allowed_paths: ['src/']").replace(
                 "  limits:",
-                "  servers: {notes: {command: [sh], tools: [read]}}\n  limits:",
+                "  mode: mount\n  servers: {notes: {command: [sh], tools: [read]}}\n  limits:",
             ),
             "SERVERS_UNSUPPORTED",
         ),
@@ -109,10 +116,7 @@ async fn what_this_host_cannot_do_is_refused_by_name() {
         (text.replace("title: Demo", "titel: Demo"), "MANIFEST_INVALID"),
     ];
     for (text, reason) in cases {
-        let session = SessionId::new();
-        let grant = world.sign(&world.grant(session, &text));
-        let refused = world.fence(&owner(session, "a", 1), &grant, &text).await.unwrap_err();
-        assert_eq!(refused.reason, reason, "{text}");
+        assert_eq!(refusal(&world, &text).await, reason, "{text}");
     }
     let unruled = text.replace("  network: deny\n", "");
     let session = SessionId::new();

@@ -12,6 +12,7 @@ use futures::StreamExt as _;
 use proto::sandbox::v1::execute_response::Message;
 use serde_json::json;
 
+use super::fence::refusal;
 use super::run::read;
 use super::world::{IMAGE, World, open_manifest};
 
@@ -111,6 +112,15 @@ async fn a_command_runs_and_nothing_of_it_is_left() {
     assert_eq!(mounts.lines().filter(|line| line.contains(&state)).count(), 1, "the copy alone");
     let refused = run.try_plan("process.exec", &json!({ "argv": ["nope"] })).await;
     assert_eq!(refused.unwrap_err(), "PROGRAM_NOT_FOUND");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_task_with_tool_servers_is_refused() {
+    let podman = Podman::start();
+    let world = podman.world(&[]).await;
+    let servers = "  servers: {notes: {command: [sh], tools: [read]}}\n  limits:";
+    let text = open_manifest().replace("  limits:", servers);
+    assert_eq!(refusal(&world, &text).await, "SERVERS_UNSUPPORTED");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -61,12 +61,12 @@ impl Tool {
                 if names.len() > NAMES {
                     return Err(invalid(format!("there may be {NAMES} names")));
                 }
-                [&server].into_iter().chain(&names).try_for_each(named)?;
+                [&server].into_iter().chain(&names).try_for_each(|name| named(name))?;
                 Ok(Arguments::List { server, names })
             }
             Self::Call => {
                 let Call { server, tool, arguments } = decode(bytes)?;
-                [&server, &tool].into_iter().try_for_each(named)?;
+                [&server, &tool].into_iter().try_for_each(|name| named(name))?;
                 if Value::Object(arguments.clone()).to_string().len() > ARGUMENTS_BYTES {
                     return Err(invalid(format!("arguments may have {ARGUMENTS_BYTES} bytes")));
                 }
@@ -81,7 +81,7 @@ pub(crate) fn is_one(name: &str) -> bool {
     Tool::ALL.iter().any(|tool| tool.as_str() == name)
 }
 
-fn named(name: &String) -> Result<(), Refusal> {
+fn named(name: &str) -> Result<(), Refusal> {
     match name.len() {
         1..=NAME_BYTES => Ok(()),
         _ => Err(invalid(format!("a name must have 1 to {NAME_BYTES} bytes"))),
