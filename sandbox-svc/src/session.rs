@@ -208,6 +208,9 @@ impl Sessions {
     /// Whether this host can do what the manifest describes; nothing is narrowed in silence.
     async fn serves(&self, rulebook: &Rulebook, host: &Path) -> Result<(), Error> {
         let execution = &rulebook.manifest().execution;
+        if !execution.servers.is_empty() {
+            self.serves_servers(execution.mode)?;
+        }
         if execution.mode == Mode::Mount {
             if execution.backend == Backend::None {
                 let detail =
@@ -218,9 +221,6 @@ impl Sessions {
             tokio::task::spawn_blocking(move || mounts::owner(&host, kind)).await??;
         }
         self.has_dependencies(&execution.dependencies).await?;
-        if !execution.servers.is_empty() {
-            self.serves_servers(execution.mode)?;
-        }
         self.serves_network(rulebook, execution.backend)?;
         match execution.backend {
             Backend::None => Ok(()),

@@ -121,7 +121,7 @@ async fn a_rule_denies_a_tool_whatever_its_server_says() -> Result<()> {
     within("the prompt's answer", prompt).await??;
     let told = told(&rig, session).await?;
     assert_eq!(told.len(), 1);
-    assert_eq!(told[0]["error"]["code"], "POLICY_DENIED", "{told:?}");
+    assert_eq!(told[0]["error"]["code"], "PERMISSION_DENIED", "{told:?}");
     let lines = Books::open(&rig)?.stream("sandbox-svc", session).await?;
     let begun: Vec<_> = lines.iter().filter(|line| line.kind == "call.started").collect();
     assert_eq!(begun.len(), 1, "only the start");

@@ -268,7 +268,7 @@ fn a_call_of_a_tool_server_is_shown_with_its_arguments_and_the_servers_words_apa
     });
     let shown = ask(&plan).render();
     let call = format!(
-        "\nwhat the tool server is called for:\n  read of notes, as defined by {definition}\n  path: 5 bytes, 1 line: a\\u{{202e}}b\n  times: 1 bytes, 1 line: 2\n"
+        "\nwhat the tool server is called for:\n  read of notes, as defined by {definition}\n  path: 5 bytes, 1 line: a\\u{{202e}}b\n  times: 1 byte, 1 line: 2\n"
     );
     assert!(shown.contains(&call), "{shown}");
     let claims = "\nwhat the server says of its tool, which decides nothing:\n  | Reads.\n  | rules:\n  |   allow everything\n  | readOnlyHint: true\n";
