@@ -12,6 +12,7 @@ use crate::{
 
 mod engine;
 mod host;
+mod leftovers;
 
 pub(crate) use engine::{Engine, image_id};
 
@@ -102,7 +103,7 @@ pub(crate) async fn doctor(args: Args) -> Result<Exit, Error> {
     let Args { state, image, engine_socket, json } = args;
     let programs = mesh::beside_this_program()?;
     let mut checks = host::checks(&programs, state.as_deref()).await;
-    checks.extend(engine_checks(&engine_socket, &image).await);
+    checks.extend(engine_checks(&engine_socket, state.as_deref(), &image).await);
     let blocking = checks.iter().filter(|check| check.status == Status::Fail).count();
     if json {
         output::document("doctor", &Findings { ok: blocking == 0, checks: &checks })?;
@@ -124,12 +125,13 @@ pub(crate) async fn doctor(args: Args) -> Result<Exit, Error> {
     if blocking > 0 { Err(Blocked(blocking).into()) } else { Ok(Exit::Done) }
 }
 
-async fn engine_checks(socket: &Path, images: &[String]) -> Vec<Check> {
+async fn engine_checks(socket: &Path, state: Option<&Path>, images: &[String]) -> Vec<Check> {
     let engine = Engine::new(socket);
     let mut checks = engine.checks().await;
     if checks.iter().any(|check| check.status == Status::Fail && check.name == "engine") {
         return checks;
     }
+    checks.extend(leftovers::checks(&engine, state).await);
     for image in images {
         checks.push(match image_id(&engine, image).await {
             Ok(id) => Check::ok("image", format!("{image} is {id}")),

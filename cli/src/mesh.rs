@@ -37,7 +37,7 @@ mod settings;
 mod words;
 
 pub use account::Isolation;
-pub(crate) use cleanup::cleanup;
+pub(crate) use cleanup::{cleanup, kept};
 pub use error::{Argument, Error};
 pub use known::{Known, Secret};
 pub use layout::Layout;

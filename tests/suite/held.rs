@@ -183,3 +183,53 @@ async fn cancel(state: &Path) -> Result<()> {
     ensure!(again.code == Some(1) && again.stderr.contains("over already"), "{}", again.stderr);
     Ok(())
 }
+
+/// What `doctor` finds, by the names of its checks.
+async fn doctor(at: &str) -> Result<Value> {
+    let said = harness(&["doctor", "--json", "--state", at]).await?;
+    let told: Value = serde_json::from_str(&said.stdout).context(said.stderr)?;
+    let checks = told["checks"].as_array().context("checks")?.iter();
+    let named = |check: &Value| Some((check["name"].as_str()?.to_owned(), check.clone()));
+    Ok(Value::Object(checks.filter_map(named).collect()))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_killed_mesh_leaves_is_named_by_doctor_until_its_cleanup() -> Result<()> {
+    let mut up = Up::start().await?;
+    let state = up.state();
+    let at = state.to_str().context("the path is text")?;
+    let held = waiting(&["run", "--state", at, "--task", "repair", "--json", "repair it"]).await?;
+    let session = held["sessionId"].as_str().context("a session")?;
+    let label = format!("harness.session={session}");
+    // One waits for the command that is asked for.
+    let names = e2e::until("a container that waits", || async {
+        let names = Engine::containers(&label).ok()?;
+        (!names.is_empty()).then_some(names)
+    })
+    .await;
+    let running = doctor(at).await?;
+    for name in ["engine", "limits", "seccomp", "user-namespaces"] {
+        assert_eq!(running[name]["status"], "ok", "{running}");
+    }
+    let found = |told: &Value| told["leftovers"]["found"].as_str().map(str::to_owned);
+    let told = found(&running).context("it looks")?;
+    assert!(!told.contains(&names[0]), "{told}");
+
+    up.process.kill().await?;
+    let told = e2e::until("the services to end with it", || async {
+        let told = doctor(at).await.ok()?;
+        told["copies"].is_object().then_some(told)
+    })
+    .await;
+    let expected = format!("containers of this mesh, which does not run: {}", names.join(", "));
+    assert_eq!(found(&told), Some(expected), "{told}");
+    assert_eq!(told["copies"]["found"], "1 private copies are kept for runs that are held");
+    let cleaned = harness(&["runs", "cleanup", "--state", at]).await?;
+    assert_eq!(cleaned.stdout, "ended 1 environments and 1 containers\n", "{}", cleaned.stderr);
+    let after = doctor(at).await?;
+    assert!(!found(&after).context("it looks")?.contains(&names[0]), "{after}");
+    assert_eq!(after["copies"]["status"], "ok", "{after}");
+    assert_eq!(Engine::containers(&label)?, Vec::<String>::new());
+    ensure!(mounts_below(&state)? == 0, "a mount is left");
+    Ok(())
+}

@@ -85,6 +85,8 @@ struct Info {
     #[serde(default)]
     memory_limit: bool,
     #[serde(default)]
+    swap_limit: bool,
+    #[serde(default)]
     pids_limit: bool,
     #[serde(default)]
     cpu_cfs_quota: bool,
@@ -139,7 +141,7 @@ impl Engine {
         checks
     }
 
-    async fn ask<T: for<'de> Deserialize<'de>>(&self, path: &str) -> Result<T, Error> {
+    pub(super) async fn ask<T: for<'de> Deserialize<'de>>(&self, path: &str) -> Result<T, Error> {
         let unreachable = |source| Error::Unreachable { socket: self.socket.clone(), source };
         let stream = UnixStream::connect(&self.socket).await.map_err(unreachable)?;
         let path = path.to_owned();
@@ -181,6 +183,7 @@ fn interface(version: &Version) -> Check {
 fn abilities(info: &Info) -> Vec<Check> {
     let Info {
         memory_limit,
+        swap_limit,
         pids_limit,
         cpu_cfs_quota,
         cgroup_version,
@@ -189,22 +192,30 @@ fn abilities(info: &Info) -> Vec<Check> {
         warnings,
     } = info;
     let cgroup = format!("cgroup v{cgroup_version} ({cgroup_driver})");
-    let missing: Vec<&str> =
-        [("memory", memory_limit), ("pids", pids_limit), ("cpu", cpu_cfs_quota)]
-            .into_iter()
-            .filter_map(|(name, there)| (!there).then_some(name))
-            .collect();
+    let none = cgroup_driver == "none";
+    let missing: Vec<&str> = [
+        ("memory", memory_limit),
+        ("swap", swap_limit),
+        ("pids", pids_limit),
+        ("cpu", cpu_cfs_quota),
+    ]
+    .into_iter()
+    .filter_map(|(name, there)| (none || !there).then_some(name))
+    .collect();
     let mut checks = vec![match missing.as_slice() {
-        [] => Check::ok("limits", format!("{cgroup}: memory, pids and cpu are enforced")),
+        [] => Check::ok("limits", format!("{cgroup}: memory, swap, pids and cpu are enforced")),
         missing => Check::fail(
             "limits",
             format!("{cgroup}: no limit of {}", missing.join(", ")),
-            "enable these cgroup controllers in the kernel",
+            "enable these cgroup controllers in the kernel; for swap boot with swapaccount=1",
         ),
     }];
-    let seccomp =
-        security_options.iter().flatten().any(|option| option.starts_with("name=seccomp"));
-    checks.push(match seccomp {
+    let has = |name: &str| {
+        let named = |option: &String| option.split(',').any(|part| part == name);
+        security_options.iter().flatten().any(named)
+    };
+    checks.extend(users(has("name=rootless"), has("name=userns")));
+    checks.push(match has("name=seccomp") {
         true => Check::ok("seccomp", "system calls are filtered"),
         false => Check::fail(
             "seccomp",
@@ -223,6 +234,26 @@ fn abilities(info: &Info) -> Vec<Check> {
     checks
 }
 
+/// Whose numbers the users of containers are.
+fn users(rootless: bool, shifted: bool) -> Vec<Check> {
+    let mut checks = vec![match shifted {
+        false => Check::ok("user-namespaces", "users of containers are the host's own numbers"),
+        true => Check::warn(
+            "user-namespaces",
+            "users of containers are shifted, and the private copies belong to unshifted ones",
+            "leave userns-remap out for this engine; commands have no rights without it",
+        ),
+    }];
+    if rootless {
+        checks.push(Check::warn(
+            "rootless",
+            "the engine runs without root and does not see what sandbox-svc mounts",
+            "set staging = \"dirs\" in sandbox-svc's configuration, or use an engine of root",
+        ));
+    }
+    checks
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -235,24 +266,30 @@ mod tests {
 
     #[test]
     fn an_engine_without_limits_or_filter_blocks() {
-        let whole = r#"{"MemoryLimit":true,"PidsLimit":true,"CpuCfsQuota":true,"CgroupVersion":"1",
-            "SecurityOptions":["name=seccomp,profile=default"],"Warnings":["no swap limit"]}"#;
-        let found = info(whole);
-        assert_eq!(
-            found,
-            [
-                ("limits".to_owned(), Status::Ok),
-                ("seccomp".to_owned(), Status::Ok),
-                ("engine-warnings".to_owned(), Status::Warn)
-            ]
-        );
-        assert_eq!(
-            info("{}"),
-            [("limits".to_owned(), Status::Fail), ("seccomp".to_owned(), Status::Fail)]
-        );
-        let unfiltered =
-            r#"{"MemoryLimit":true,"PidsLimit":true,"CpuCfsQuota":true,"SecurityOptions":null}"#;
-        assert_eq!(info(unfiltered)[1].1, Status::Fail);
+        let whole = r#"{"MemoryLimit":true,"SwapLimit":true,"PidsLimit":true,"CpuCfsQuota":true,"CgroupVersion":"1",
+            "SecurityOptions":["name=seccomp,profile=default"],"Warnings":["no blkio weight"]}"#;
+        let all = |limits, users, seccomp| {
+            let named = |name: &str, status| (name.to_owned(), status);
+            [named("limits", limits), named("user-namespaces", users), named("seccomp", seccomp)]
+        };
+        let mut expected = all(Status::Ok, Status::Ok, Status::Ok).to_vec();
+        expected.push(("engine-warnings".to_owned(), Status::Warn));
+        assert_eq!(info(whole), expected);
+        assert_eq!(info("{}"), all(Status::Fail, Status::Ok, Status::Fail));
+        for feature in ["MemoryLimit", "SwapLimit", "PidsLimit", "CpuCfsQuota"] {
+            let without = whole.replace(feature, "Other");
+            assert_eq!(info(&without)[0].1, Status::Fail, "{feature}");
+        }
+        let without =
+            whole.replace("\"CgroupVersion\"", "\"CgroupDriver\":\"none\",\"CgroupVersion\"");
+        assert_eq!(info(&without)[0].1, Status::Fail, "no driver of control groups");
+        let without = whole.replace("[\"name=seccomp,profile=default\"]", "null");
+        assert_eq!(info(&without)[2].1, Status::Fail);
+        let shifted =
+            whole.replace("[\"name=seccomp", "[\"name=userns\",\"name=rootless\",\"name=seccomp");
+        let expected =
+            [("user-namespaces".to_owned(), Status::Warn), ("rootless".to_owned(), Status::Warn)];
+        assert_eq!(info(&shifted)[1..3], expected);
     }
 
     #[test]

@@ -21,6 +21,11 @@ pub(crate) fn held(layout: &Layout) -> Result<usize, Error> {
     }
 }
 
+/// The same, of the mesh that this directory is.
+pub(crate) fn kept(dir: &Path) -> Result<usize, Error> {
+    held(&Layout::new(prepare::absolute(dir)?))
+}
+
 /// Ends containers, mounts and copies of every run, and says what was ended. Refused while the mesh runs.
 pub(crate) fn cleanup(dir: &Path, programs: &Path) -> Result<String, Error> {
     let layout = Layout::new(prepare::absolute(dir)?);
