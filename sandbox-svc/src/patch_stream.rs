@@ -1,7 +1,7 @@
 //! A patch in full, in pieces: every entry and a diff for people, or what `git apply` takes. It is the run's present
 //! patch, or one that was imported and is kept; this reads and changes nothing.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::answer::{diff_with, op, read_copy};
 use crate::environment::{Environment, Present};
 use crate::error::Error;
 use crate::patch::git::Export;
-use crate::patch::{Entry, Patch, is_protected};
+use crate::patch::{Change, Entry, Patch, is_protected};
 use crate::planner::Stop;
 use crate::sandbox::Sandbox;
 use crate::session::Session;
@@ -156,7 +156,7 @@ fn shown(patch: Arc<Patch>, bytes: Bytes, rulebook: &Rulebook) -> Parts {
     let entries: Vec<_> =
         patch.entries.iter().map(|entry| Ok(entry_part(entry, rulebook.protected()))).collect();
     let stays = pieces(&not_carried(&patch.not_carried));
-    let diff = Diff { bytes, patch, at: 0, written: 0 };
+    let diff = Diff { bytes, moved: moved(&patch), patch, at: 0, written: 0 };
     let pieces = stream::try_unfold(diff, Diff::next).flat_map(flat);
     stream::iter(entries).chain(stream::iter(stays)).chain(pieces).boxed()
 }
@@ -219,9 +219,29 @@ fn not_carried(entries: &[NotCarried]) -> String {
 /// One entry's diff at a time, so that a reader who leaves saves the rest.
 struct Diff {
     bytes: Bytes,
+    /// Where what is gone went, and that nothing is to be read at its new place.
+    moved: BTreeMap<RelPath, Moved>,
     patch: Arc<Patch>,
     at: usize,
     written: usize,
+}
+
+enum Moved {
+    To(RelPath),
+    Here,
+}
+
+/// What is the very same in another place, for people: the patch has it as gone and made.
+fn moved(patch: &Patch) -> BTreeMap<RelPath, Moved> {
+    let node = |path: &RelPath, of: fn(&Change) -> Option<&Node>| {
+        patch.entries.iter().filter(|entry| entry.path == *path).find_map(|entry| of(&entry.change))
+    };
+    let export = Export::of(&patch.entries);
+    let same =
+        export.renamed().filter(|(from, to)| node(from, Change::before) == node(to, Change::after));
+    let both = same
+        .flat_map(|(from, to)| [(from.clone(), Moved::To(to.clone())), (to.clone(), Moved::Here)]);
+    both.collect()
 }
 
 impl Diff {
@@ -232,11 +252,20 @@ impl Diff {
             self.at = self.patch.entries.len();
             return Ok(Some((format!("[{left} entries are not shown]\n"), self)));
         }
-        let bytes = self.bytes.clone();
-        let rendered = tokio::task::spawn_blocking(move || {
-            diff_with(&entry, &mut |path, node| bytes.read(path, node))
-        });
-        let text = rendered.await??;
+        let text = match self.moved.get(&entry.path) {
+            Some(Moved::To(to)) => {
+                let from = &entry.path;
+                format!("diff a/{from} b/{to}\nrename from {from}\nrename to {to}\n")
+            }
+            Some(Moved::Here) => String::new(),
+            None => {
+                let bytes = self.bytes.clone();
+                let rendered = tokio::task::spawn_blocking(move || {
+                    diff_with(&entry, &mut |path, node| bytes.read(path, node))
+                });
+                rendered.await??
+            }
+        };
         self.at += 1;
         self.written += text.len();
         Ok(Some((text, self)))

@@ -324,3 +324,51 @@ async fn the_whole_patch_is_fetched_by_its_digest() {
     changed(&run, "echo three > a").await;
     assert_eq!(patch(&run, &digest.to_string()).await.unwrap_err().reason, "PATCH_UNKNOWN");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_only_moved_is_shown_as_moved_and_the_patch_has_every_entry() {
+    let files = [("a", "one\n"), ("mode", "m\n"), ("twice", "t\n"), ("d/x", "x\n"), ("empty", "")];
+    let world = World::new(&files).await;
+    let run =
+        world.run(&asking_manifest().replace("process.exec: ask", "process.exec: allow")).await;
+    let script = "mv a b; mv d e; mv mode other; chmod 600 other; cp twice copied; mv empty void; \
+                  printf 'changed\n' > new; mv 'b' 'odd b'";
+    changed(&run, script).await;
+    let call = run.plan("import_patch", json!({})).await;
+    let shown = call.plan.patch.clone().unwrap();
+    let (entries, diff) = patch(&run, &shown.digest.to_string()).await.unwrap();
+    let seen: Vec<_> = entries
+        .iter()
+        .map(|entry| format!("{} {}", entry.change, String::from_utf8_lossy(&entry.path)))
+        .collect();
+    let expected = [
+        "delete a",
+        "create copied",
+        "delete d",
+        "delete d/x",
+        "create e",
+        "create e/x",
+        "delete empty",
+        "delete mode",
+        "create new",
+        "create odd b",
+        "create other",
+        "create void",
+    ];
+    assert_eq!(seen, expected);
+    // As the plan has them: what is imported is told in full.
+    assert_eq!(shown.entries.len(), expected.len());
+    let renames: Vec<_> = diff.lines().filter(|line| line.starts_with("rename")).collect();
+    assert_eq!(renames, ["rename from a", "rename to odd b", "rename from d/x", "rename to e/x"]);
+    for text in ["+one", "-one", "+x\n", "-x\n"] {
+        assert!(!diff.contains(text), "{text} in {diff}");
+    }
+    // Another mode is another file, and a copy is no move.
+    for text in ["+m\n", "-m\n", "+t\n", "+changed\n"] {
+        assert!(diff.contains(text), "no {text} in {diff}");
+    }
+    let told = run.execute(&call, Some(&run.approve(&call))).await;
+    assert_eq!(told.end(), "done");
+    assert_eq!(fs::read_to_string(world.workspace().join("odd b")).unwrap(), "one\n");
+    assert!(!world.workspace().join("a").exists() && !world.workspace().join("d").exists());
+}
