@@ -63,6 +63,19 @@ async fn programs_that_a_repository_configures_never_run_on_the_host() {
     assert_eq!(run.sh(plant).await.end(), "exited 0");
     run.plan("list_files", json!({})).await;
     run.plan("read_file", json!({"path": "a.txt"})).await;
+    // Whatever looks for something or says what changed reads bytes, and asks nobody.
+    let listed = run.plan("list_files", json!({"path": "src"})).await.result.unwrap();
+    assert!(listed.to_string().contains("src/b.txt"), "{listed}");
+    let found = run.plan("search_files", json!({"query": "three"})).await.result.unwrap();
+    assert!(found.to_string().contains("a.txt"), "{found}");
+    let queries = json!({"queries": [{"query": "new"}, {"query": "fsmonitor"}]});
+    let found = run.plan("search_many", queries).await.result.unwrap().to_string();
+    assert!(found.contains("c.txt") && !found.contains(".git/"), "{found}");
+    for tool in ["workspace_diff", "mutation_audit", "environment_status"] {
+        let told = run.plan(tool, json!({})).await.result.unwrap();
+        assert!(told.is_object(), "{tool}: {told}");
+    }
+    assert!(!fired.exists(), "a program of the repository ran on the host");
     let inspected = run.plan("inspect_patch", json!({})).await.result.unwrap();
     let paths: Vec<_> = inspected["entries"]
         .as_array()
