@@ -317,7 +317,7 @@ impl Config {
     #[cfg(debug_assertions)]
     pub(crate) fn failpoint(&self) -> crate::failpoint::Failpoint {
         match &self.failpoint {
-            Some(name) => crate::failpoint::Failpoint::abort_at(name),
+            Some(name) => crate::failpoint::Failpoint::kill_at(name),
             None => crate::failpoint::Failpoint::off(),
         }
     }

@@ -9,8 +9,12 @@ pub(crate) struct Failpoint(Inner);
 enum Inner {
     #[default]
     Off,
+    /// Where it is killed, the first time.
     #[cfg(debug_assertions)]
-    Abort(std::sync::Arc<str>),
+    Kill(std::sync::Arc<str>),
+    /// Is killed at the n-th place that it passes, whatever its name.
+    #[cfg(debug_assertions)]
+    KillAt(std::sync::Arc<std::sync::atomic::AtomicUsize>),
     /// Stops at the n-th place instead, as a kill there would.
     #[cfg(test)]
     StopAt(std::sync::Arc<std::sync::atomic::AtomicUsize>),
@@ -29,8 +33,13 @@ impl Failpoint {
         Self(Inner::Off)
     }
 
+    /// `NAME`, or `place:N` counted from 0.
     #[cfg(debug_assertions)]
-    pub(crate) fn abort_at(name: &str) -> Self {
+    pub(crate) fn kill_at(name: &str) -> Self {
+        if let Some(place) = name.strip_prefix("place:").and_then(|place| place.parse().ok()) {
+            let left = std::sync::atomic::AtomicUsize::new(place);
+            return Self(Inner::KillAt(std::sync::Arc::new(left)));
+        }
         #[cfg(test)]
         if let Some(place) = name.strip_prefix("stop:").and_then(|place| place.parse().ok()) {
             return Self::stop_at(place);
@@ -39,7 +48,7 @@ impl Failpoint {
         if let Some((place, script)) = name.strip_prefix("run:").and_then(|it| it.split_once('=')) {
             return Self(Inner::Script((place.to_owned(), script.to_owned()).into()));
         }
-        Self(Inner::Abort(name.into()))
+        Self(Inner::Kill(name.into()))
     }
 
     #[cfg(test)]
@@ -52,7 +61,9 @@ impl Failpoint {
     pub(crate) fn stop_after(&self, places: usize) {
         match &self.0 {
             Inner::StopAt(left) => left.store(places, std::sync::atomic::Ordering::SeqCst),
-            Inner::Off | Inner::Abort(_) | Inner::Script(_) => panic!("it stops nowhere"),
+            Inner::Off | Inner::Kill(_) | Inner::KillAt(_) | Inner::Script(_) => {
+                panic!("it stops nowhere")
+            }
         }
     }
 
@@ -62,9 +73,14 @@ impl Failpoint {
         match &self.0 {
             Inner::Off => Ok(()),
             #[cfg(debug_assertions)]
-            Inner::Abort(place) if **place == *name => std::process::abort(),
+            Inner::Kill(place) if **place == *name => die(),
             #[cfg(debug_assertions)]
-            Inner::Abort(_) => Ok(()),
+            Inner::Kill(_) => Ok(()),
+            #[cfg(debug_assertions)]
+            Inner::KillAt(left) => match passed(left) {
+                true => Ok(()),
+                false => die(),
+            },
             #[cfg(test)]
             Inner::Script(at) => {
                 if at.0 == name {
@@ -74,14 +90,26 @@ impl Failpoint {
                 Ok(())
             }
             #[cfg(test)]
-            Inner::StopAt(left) => {
-                use std::sync::atomic::Ordering;
-                let step = |left: usize| left.checked_sub(1);
-                match left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, step) {
-                    Ok(_) => Ok(()),
-                    Err(_) => Err(Stopped),
-                }
-            }
+            Inner::StopAt(left) => match passed(left) {
+                true => Ok(()),
+                false => Err(Stopped),
+            },
         }
     }
+}
+
+/// Counts down; false once nothing is left.
+#[cfg(debug_assertions)]
+fn passed(left: &std::sync::atomic::AtomicUsize) -> bool {
+    use std::sync::atomic::Ordering;
+    let step = |left: usize| left.checked_sub(1);
+    left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, step).is_ok()
+}
+
+/// As `kill -9` has it: nothing of this process runs any more, no handler, no destructor.
+#[cfg(debug_assertions)]
+fn die() -> ! {
+    let own = rustix::process::getpid();
+    rustix::process::kill_process(own, rustix::process::Signal::KILL).ok();
+    std::process::abort()
 }

@@ -2,6 +2,7 @@
 
 mod approvals;
 mod ask;
+mod attacks;
 mod bad_input;
 mod children;
 mod decisions;
@@ -10,6 +11,7 @@ mod denials;
 mod edits;
 mod faults;
 mod held;
+mod imports;
 mod isolation;
 mod kills;
 mod leftovers;

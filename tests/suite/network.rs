@@ -142,3 +142,96 @@ async fn without_a_rule_about_network_a_command_has_no_broker_and_no_way_out() -
     assert_eq!(decisions(&written(&rig, session).await?), Vec::<Value>::new());
     Ok(())
 }
+
+/// Addresses of this machine, as it tells them itself.
+fn addresses() -> Result<Vec<String>> {
+    let output = std::process::Command::new("hostname").arg("-I").output()?;
+    let text = String::from_utf8(output.stdout)?;
+    let own = text.split_whitespace().map(str::to_owned);
+    Ok(own
+        .chain(
+            ["127.0.0.1", "127.1", "2130706433", "0.0.0.0", "::1", "::ffff:127.0.0.1"]
+                .map(str::to_owned),
+        )
+        .collect())
+}
+
+/// Every name by which a program might find this machine, or one of the five.
+fn names() -> Result<Vec<String>> {
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname")?.trim().to_owned();
+    let others = ["localhost", "localhost.localdomain", "host.docker.internal"];
+    let services = Service::ALL.iter().map(|service| service.as_str().to_owned());
+    Ok(std::iter::once(host).chain(others.map(str::to_owned)).chain(services).collect())
+}
+
+/// What the five listen on.
+fn ports(rig: &Rig) -> Result<Vec<u16>> {
+    let digits =
+        |text: &str| -> Option<u16> { text.trim_end_matches('/').rsplit(':').next()?.parse().ok() };
+    let services = [Service::AgentSvc, Service::SandboxSvc, Service::ModelSvc, Service::AuditSvc];
+    let mut ports = vec![digits(&rig.ready.gateway).context("the gateway's port")?];
+    for service in services {
+        ports.push(digits(&rig.endpoint(service)?.to_string()).context("a port")?);
+    }
+    Ok(ports)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_name_and_no_address_of_the_host_leads_to_a_service() -> Result<()> {
+    let (names, addresses) = (names()?, addresses()?);
+    // The task allows every one of these names, on any port: what keeps them closed is not the list.
+    let listed: serde_json::Map<String, Value> =
+        names.iter().map(|name| (format!("{name}:*"), json!("allow"))).collect();
+    let rules =
+        manifest("curious").rule("process.exec", json!("allow")).rule("network", json!(listed));
+    let rig = Rig::start(Spec::new(rules, vec![Turn::Say("nothing")])).await?;
+    let ports = ports(&rig)?;
+    // They do listen there.
+    for port in &ports {
+        tokio::net::TcpStream::connect(("127.0.0.1", *port)).await?;
+    }
+    let impostor = e2e::Impostor::enter(&rig, "curious")?;
+    impostor.fence().await?;
+    impostor.open().await?;
+    let words = |items: &[String]| items.join(" ");
+    let every = ports.iter().map(u16::to_string).collect::<Vec<_>>();
+    let script = format!(
+        r"ask() {{ printf 'CONNECT %s HTTP/1.1\r\n\r\n' $1 | nc -w 5 127.0.0.1 3128 | tr -d '\r' | grep x-proxy-error || echo open $1; }}
+        for p in {ports}; do
+          for n in {names}; do ask $n:$p; done
+          for a in {addresses}; do
+            case $a in *:*) ask [$a]:$p;; *) ask $a:$p;; esac
+            nc -w 1 $a $p < /dev/null > /dev/null 2>&1 && echo reached $a $p
+          done
+        done | sort | uniq -c | sed 's/^ *//'",
+        ports = words(&every),
+        names = words(&names),
+        addresses = words(&addresses),
+    );
+    let arguments = json!({"argv": ["sh", "-c", script]});
+    let call = event::id::CallId::new();
+    let (_, plan) = impostor.planned(call, "process.exec", &arguments).await?;
+    let plan = receipt::plan_digest(&plan);
+    let order =
+        e2e::Order { call, tool: "process.exec", arguments: &arguments, plan, receipts: &[] };
+    let finished = impostor.carry_out(&order, |_| ()).await?;
+    let result: Value = serde_json::from_slice(&finished.result_json)?;
+    let mut counts = std::collections::BTreeMap::new();
+    for line in stdout(&result)? {
+        let (count, what) = line.split_once(' ').context("a count")?;
+        counts.insert(what, count.parse::<usize>()?);
+    }
+    let count =
+        |reason: &str| counts.get(&*format!("x-proxy-error: {reason}")).copied().unwrap_or(0);
+    let (literal, inside, nowhere) =
+        (count("address_literal"), count("address_not_public"), count("unresolvable"));
+    assert_eq!(literal, ports.len() * addresses.len(), "{result}");
+    assert_eq!(inside + nowhere, ports.len() * names.len(), "{result}");
+    assert!(inside >= 2 * ports.len(), "its own name and localhost lead inside: {result}");
+    assert_eq!(counts.values().sum::<usize>(), literal + inside + nowhere, "{result}");
+    let recorded = decisions(&written(&rig, impostor.session).await?);
+    assert_eq!(recorded.len(), literal + inside + nowhere);
+    assert!(recorded.iter().all(|decision| decision[0] == "deny"), "{recorded:?}");
+    impostor.close().await?;
+    Ok(())
+}
