@@ -10,7 +10,8 @@
 //! | Of two answers one wins; the other learns whose | `race`; agent-svc `of_two_answers_at_once_exactly_one_wins_a_hundred_times` |
 //! | An allow for the run is for the exact arguments | [`asks`]; `approvals`; `red_team::standing`; sandbox-svc `a_standing_allow_is_for_the_exact_command_under_the_very_same_policy` |
 //! | What is shown is what runs, byte for byte; an answer names what was displayed | [`shown`]; `denials`; harness `escape`, `run` |
-//! | Nothing that a model says about its call decides | [`shown`]; agent-svc `an_effect_that_is_asked_needs_its_person_whatever_the_model_says` |
+//! | Nothing that a tool says of itself decides, and a tool that changed is asked for anew | `servers`; sandbox-svc `servers` |
+//! | Nothing that a model says about its call decides | `servers`; [`shown`]; agent-svc `an_effect_that_is_asked_needs_its_person_whatever_the_model_says` |
 //! | An answer to a world that has changed does nothing and is used up | [`world`]; `red_team::policies`; sandbox-svc `boundary` |
 //! | Each command inside a command is decided, the strictest counts | `decisions`; manifest `commands`; sandbox-svc `every_command_inside_a_command_is_judged` |
 //! | One rule book, whoever asks and whether anybody is there | `decisions` |
@@ -20,8 +21,9 @@
 //! | Paths are normal before they are matched, and `..` leads nowhere | [`files`]; manifest `paths` |
 //! | What runs on its own later is asked for, once; `.git` is never written | [`paths`]; sandbox-svc `what_runs_later_is_asked_for_once_and_git_is_never_written` |
 //! | A declaration wider than a task may have is refused before the engine is asked | [`paths`]; `red_team::door` |
+//! | A child's asks reach whoever watches its parent, and outlive any process | `children` |
 //!
-//! Not to be shown, because there is no such thing here: asks of child agents, remote tools that describe themselves.
+//! Not to be shown, because there is no such thing here: tools of servers that are reached over a network.
 
 mod asks;
 mod files;

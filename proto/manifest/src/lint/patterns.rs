@@ -14,6 +14,7 @@ use crate::overlap::{contains, intersect};
 use crate::place::At;
 use crate::policy::{FALLBACK, Pattern, Rule};
 use crate::policy_test::Example;
+use crate::profile::Profile;
 use crate::schema::Manifest;
 use crate::server::{Server, tool_subject};
 
@@ -75,11 +76,18 @@ pub(super) fn can_match(action: Action, text: &str, at: At, rule: &str, notes: &
         Action::FsRead | Action::FsWrite | Action::FsList => no_path(text),
         Action::ProcessExec => no_argv(text),
         Action::PatchImport => no_digest(text),
-        _ => None,
+        Action::Delegate => no_profile(text),
+        Action::McpCall | Action::Network => None,
     };
     if let Some(why) = why {
         notes.error(Code::NeverMatches, at, rule, why);
     }
+}
+
+fn no_profile(text: &str) -> Option<&'static str> {
+    let glob = Glob::new(text);
+    let named = Profile::ALL.iter().any(|profile| glob.matches(profile.as_str()));
+    (!named).then_some("a profile is explorer, implementer, tester or reviewer")
 }
 
 fn no_path(text: &str) -> Option<&'static str> {

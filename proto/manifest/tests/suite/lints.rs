@@ -44,6 +44,15 @@ hard_deny: {fs.write: [/infra/**]}",
 }
 
 #[test]
+fn a_rule_about_a_profile_that_there_is_not_is_told() {
+    let rules = "delegate: {explorers: deny, 'test*': allow, '**': ask, reviewer: ask, '*': deny}";
+    let findings = found(&format!("permissions: {{{rules}}}"));
+    let never = |finding: &&Finding| finding.code == Code::NeverMatches;
+    let never: Vec<_> = findings.iter().filter(never).map(|finding| &*finding.rule).collect();
+    assert_eq!(never, ["permissions.delegate[explorers]"]);
+}
+
+#[test]
 fn precedence_that_is_not_what_it_looks_like_is_told() {
     let cases: [(&str, &[(Code, &str)]); 6] = [
         ("{'**': deny, 'src/**': allow}", &[(Code::CarveOut, "permissions.fs.read[src/**]")]),
