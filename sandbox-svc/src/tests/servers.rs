@@ -65,7 +65,7 @@ async fn a_start_is_planned_as_the_command_that_it_is_and_a_call_in_full() {
     assert_eq!(shown.description.as_deref(), Some("Reads."));
     assert_eq!(shown.hints.get("readOnlyHint"), Some(&true));
     let limits = plan.limits.unwrap();
-    assert_eq!((limits.time_ms, limits.output), (4_000, 64 << 10));
+    assert_eq!((limits.time_ms, limits.output), (8_000, 64 << 10));
     assert_eq!(run.execute(&call, None).await.end(), "RECEIPT_REQUIRED");
     assert!(!run.copy().join("count.log").exists());
     let approved = run.approve(&call);

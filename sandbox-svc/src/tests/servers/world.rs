@@ -29,7 +29,7 @@ pub(super) fn manifest(rules: &str) -> String {
          execution:\n  backend: oci\n  image: {image}\n  allow_commands: [sh, python3]\n\
          \x20 servers:\n\
          \x20   notes: {{command: [python3, notes.py], tools: [add_note, read_notes]}}\n\
-         \x20   s: {{command: [python3, hostile.py], tools: [count, turn, die, hang, flood, noise, hog, refuse, ask, work, wide, absent], timeout: 4s, output: 64KiB}}\n\
+         \x20   s: {{command: [python3, hostile.py], tools: [count, turn, die, hang, flood, noise, hog, refuse, ask, work, wide, absent], timeout: 8s, output: 64KiB}}\n\
          \x20 limits: {{memory: 128MiB, pids: 24, cpus: 1, time: 60s, output: 1MiB, workspace_bytes: 64MiB, workspace_inodes: 2000, file_bytes: 32MiB, tmp_bytes: 1MiB}}\n"
     )
 }
