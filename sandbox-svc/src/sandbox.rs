@@ -4,7 +4,7 @@
 mod recover;
 
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -20,6 +20,7 @@ use crate::binding::Bindings;
 use crate::broker::Brokers;
 use crate::children::Children;
 use crate::config::StagingKind;
+use crate::engine::init::Installed;
 use crate::engine::{Docker, User};
 use crate::environment::{Copied, Environment, Source};
 use crate::error::Error;
@@ -60,7 +61,7 @@ pub(crate) struct Sandbox {
     /// How long a run's copy outlives its session's grant.
     pub(crate) keep_expired: Duration,
     /// Where the engine finds the first process of containers.
-    pub(crate) init: PathBuf,
+    pub(crate) init: Installed,
     /// Containers that wait for a command.
     pub(crate) pool: Arc<Pool>,
     pub(crate) servers: Arc<Servers>,
@@ -97,7 +98,7 @@ pub(crate) struct Parts {
     pub(crate) stopping: CancellationToken,
     pub(crate) failpoint: Failpoint,
     pub(crate) keep_expired: Duration,
-    pub(crate) init: PathBuf,
+    pub(crate) init: Installed,
     pub(crate) pool: Arc<Pool>,
     pub(crate) instance: Uuid,
     pub(crate) boot: String,

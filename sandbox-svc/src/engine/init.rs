@@ -1,5 +1,5 @@
-//! The first process of every container: carried in this program, written once a start where the engine can bind
-//! it, never taken from an image. It is read-only inside.
+//! What every container gets from this service: its first process, carried in this program and never taken from an
+//! image, and an empty list of resolvers instead of the host's. Both are written once a start, and read-only inside.
 
 use std::fs;
 use std::io;
@@ -9,21 +9,38 @@ use std::path::{Path, PathBuf};
 const PROGRAM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/sandbox-init"));
 const DIRECTORY: &str = "init";
 const NAME: &str = "sbx-init";
+const RESOLVERS: &str = "resolv.conf";
 
-/// Writes the program below `state_dir` and names its directory. Containers that run keep the file they have.
-pub(crate) fn install(state_dir: &Path) -> io::Result<PathBuf> {
+/// Where the engine finds them.
+#[derive(Debug, Clone)]
+pub(crate) struct Installed {
+    /// With the first process, and nothing else.
+    pub(crate) directory: PathBuf,
+    /// An engine shows a container the host's own otherwise, which is nobody's business there.
+    pub(crate) resolvers: PathBuf,
+}
+
+/// Writes both below `state_dir`. Containers that run keep the files they have.
+pub(crate) fn install(state_dir: &Path) -> io::Result<Installed> {
     let directory = state_dir.join(DIRECTORY);
     fs::create_dir_all(&directory)?;
     fs::set_permissions(&directory, fs::Permissions::from_mode(0o755))?;
+    let resolvers = state_dir.join(RESOLVERS);
     let part = directory.join("part");
-    match fs::remove_file(&part) {
+    put(&part, &directory.join(NAME), PROGRAM, 0o555)?;
+    put(&part, &resolvers, b"", 0o444)?;
+    Ok(Installed { directory, resolvers })
+}
+
+/// Whole or not at all.
+fn put(part: &Path, place: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
+    match fs::remove_file(part) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         Ok(()) | Err(_) => (),
     }
-    fs::write(&part, PROGRAM)?;
-    fs::set_permissions(&part, fs::Permissions::from_mode(0o555))?;
-    fs::rename(part, directory.join(NAME))?;
-    Ok(directory)
+    fs::write(part, bytes)?;
+    fs::set_permissions(part, fs::Permissions::from_mode(mode))?;
+    fs::rename(part, place)
 }
 
 #[cfg(test)]
@@ -37,8 +54,12 @@ mod tests {
     #[test]
     fn it_needs_nothing_of_an_image_and_runs_nothing_without_a_frame() {
         let dir = tempfile::tempdir().unwrap();
-        let directory = install(dir.path()).unwrap();
-        assert_eq!(install(dir.path()).unwrap(), directory);
+        let directory = install(dir.path()).unwrap().directory;
+        let again = install(dir.path()).unwrap();
+        assert_eq!(
+            (&again.directory, fs::read(&again.resolvers).unwrap()),
+            (&directory, Vec::new())
+        );
         let program = directory.join("sbx-init");
         assert_eq!(fs::metadata(&program).unwrap().permissions().mode() & 0o7777, 0o555);
         let names: Vec<_> = fs::read_dir(&directory).unwrap().collect();

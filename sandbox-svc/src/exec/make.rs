@@ -4,6 +4,7 @@
 use event::MountMode;
 use uuid::Uuid;
 
+use crate::engine::init::Installed;
 use crate::engine::{
     Bind, ContainerId, ContainerName, Created, EngineError, Handle, Image, Inspected, Limits, Spec,
 };
@@ -11,6 +12,9 @@ use crate::environment::Environment;
 use crate::exec::{INSTANCE_LABEL, LEASE_LABEL, OWNER, OWNER_LABEL, Run, Unsettled, cause_of};
 use crate::sandbox::Sandbox;
 use crate::session::Session;
+
+/// What programs ask for a name; there is nobody to ask.
+const RESOLVERS: &str = "/etc/resolv.conf";
 
 impl Run<'_> {
     /// A cause instead of an id when the engine will not make the container.
@@ -85,11 +89,11 @@ impl Made<'_> {
     /// `binds` is the copy and whatever is beside it; the first process comes to every container.
     pub(crate) fn spec(&self, name: ContainerName, lease: Uuid, mut binds: Vec<Bind>) -> Spec {
         let receipt::Limits { memory, pids, cpus_milli, file_bytes, tmp_bytes, .. } = self.limits;
-        binds.push(Bind {
-            source: self.sandbox.init.clone(),
-            target: sandbox_init::DIRECTORY.to_owned(),
-            mode: MountMode::Ro,
-        });
+        let Installed { directory, resolvers } = &self.sandbox.init;
+        for (source, target) in [(directory, sandbox_init::DIRECTORY), (resolvers, RESOLVERS)] {
+            let (source, target) = (source.clone(), target.to_owned());
+            binds.push(Bind { source, target, mode: MountMode::Ro });
+        }
         let labels = [
             (OWNER_LABEL, OWNER.to_owned()),
             (INSTANCE_LABEL, self.sandbox.instance.to_string()),

@@ -64,6 +64,18 @@ async fn the_kernel_refuses_whatever_a_command_has_no_use_for() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_command_is_told_nothing_of_the_hosts_names() {
+    let world = World::new(&[]).await;
+    let run = world.run(&open_manifest()).await;
+    let told =
+        run.sh("cat /etc/resolv.conf; echo x 2>/dev/null >> /etc/resolv.conf || echo kept").await;
+    assert_eq!(told.text(), "kept\n");
+    let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
+    let names = run.sh("cat /etc/hosts /etc/hostname; hostname").await.text();
+    assert!(!names.contains(host.trim()), "{names}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_command_cannot_end_its_container_otherwise_than_by_ending() {
     let world = World::new(&[]).await;
     let run = world.run(&open_manifest()).await;

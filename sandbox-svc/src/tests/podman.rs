@@ -133,7 +133,7 @@ async fn a_container_is_locked_down() {
         cat /proc/net/dev | tail -n +3 | cut -d: -f1 | tr -d ' '; \
         printf '#!/bin/sh\\n' > /tmp/b; chmod 755 /tmp/b; /tmp/b 2>/dev/null || echo noexec; rm /tmp/b; \
         i=0; while echo x > /tmp/$i; do i=$((i+1)); done 2>/dev/null; [ $i -lt 5000 ] && echo bounded; \
-        mount -t tmpfs t /workspace 2>/dev/null; echo $?; ls /dev/shm 2>/dev/null | wc -l; ulimit -c";
+        mount -t tmpfs t /workspace 2>/dev/null; echo $?; ls /dev/shm 2>/dev/null | wc -l; ulimit -c; wc -c < /etc/resolv.conf";
     let told = run.sh(script).await;
     let zero = "0".repeat(16);
     let expected = [
@@ -148,6 +148,7 @@ async fn a_container_is_locked_down() {
         "noexec",
         "bounded",
         "1",
+        "0",
         "0",
         "0",
     ];
