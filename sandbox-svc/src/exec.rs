@@ -142,6 +142,7 @@ impl Run<'_> {
             }
         };
         self.sandbox.failpoint.hit("exec-ended")?;
+        self.leave(&ended).await?;
         self.settle(&cgroups).await?;
         self.let_go().await?;
         self.sandbox.failpoint.hit("exec-settled")?;

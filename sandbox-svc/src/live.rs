@@ -23,6 +23,8 @@ const GATHER: Duration = Duration::from_millis(20);
 pub(crate) struct Live {
     inner: Mutex<Inner>,
     changed: watch::Sender<u64>,
+    /// Whether there is an end, for those who wait for nothing else.
+    over: watch::Sender<bool>,
     pub(crate) cancel: CancellationToken,
 }
 
@@ -49,7 +51,12 @@ impl Live {
         stopping: &CancellationToken,
     ) -> Arc<Self> {
         let inner = Mutex::new(Inner { permit, ..Inner::default() });
-        Arc::new(Self { inner, changed: watch::Sender::new(0), cancel: stopping.child_token() })
+        Arc::new(Self {
+            inner,
+            changed: watch::Sender::new(0),
+            over: watch::Sender::new(false),
+            cancel: stopping.child_token(),
+        })
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -80,11 +87,15 @@ impl Live {
         self.change(|inner| {
             inner.end = Some(End::Finished(Box::new(finished)));
             inner.permit = None;
+            self.over.send_replace(true);
         });
     }
 
     pub(crate) fn unsettled(&self) {
-        self.change(|inner| inner.end = Some(End::Unsettled));
+        self.change(|inner| {
+            inner.end = Some(End::Unsettled);
+            self.over.send_replace(true);
+        });
     }
 
     /// Resolves at the proven end, or fails when it is not proven.
@@ -109,6 +120,7 @@ impl Live {
         let unsettled = matches!(inner.end, Some(End::Unsettled));
         if unsettled {
             inner.end = None;
+            self.over.send_replace(false);
         }
         unsettled
     }
@@ -126,10 +138,11 @@ impl Live {
         self: Arc<Self>,
         after: u64,
     ) -> impl Stream<Item = Result<wire::ExecuteResponse, Error>> + Send + 'static {
-        let changes = self.changed.subscribe();
+        let (changes, over) = (self.changed.subscribe(), self.over.subscribe());
         let watcher = Watcher {
             live: self,
             changes,
+            over,
             offset: after,
             announced: false,
             quiet_until: None,
@@ -142,6 +155,7 @@ impl Live {
 struct Watcher {
     live: Arc<Live>,
     changes: watch::Receiver<u64>,
+    over: watch::Receiver<bool>,
     offset: u64,
     announced: bool,
     /// Small pieces of output are gathered until then.
@@ -160,10 +174,10 @@ impl Watcher {
             if let Some(until) = quiet
                 && !self.live.is_over()
             {
-                // An end waits for nothing.
+                // An end waits for nothing; more output is no reason to wake up.
                 tokio::select! {
                     () = tokio::time::sleep_until(until) => (),
-                    changed = self.changes.changed() => changed.ok()?,
+                    over = self.over.wait_for(|over| *over) => drop(over.ok()?),
                 }
                 continue;
             }

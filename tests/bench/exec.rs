@@ -73,6 +73,8 @@ async fn interleaved(rounds: u32) -> Result<Measured> {
             measured.warm.push(took);
         }
     }
+    cold.impostor.close().await?;
+    warm.impostor.close().await?;
     Ok(measured)
 }
 

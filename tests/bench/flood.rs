@@ -56,6 +56,7 @@ pub(crate) async fn measure(prefix: &str, rounds: u32) -> Result<Vec<Figure>> {
             theirs.push(rate(their));
         }
     }
+    impostor.close().await?;
     let mut figures = vec![
         Figure::of(RATE, Unit::Rate, &ours, "docker run | cat > /dev/null", &theirs, 1.0),
         Figure::of(MEMORY, Unit::Mebibytes, &grown, "more than at rest", &[MOST_MIB], 1.0),

@@ -122,6 +122,23 @@ pub enum Found {
     Broken,
 }
 
+/// Where the nonce begins. A byte that is not in it rules out all beginnings up to there, so that of most output only
+/// each sixteenth byte is looked at.
+fn find(bytes: &[u8], nonce: &[u8; Nonce::LENGTH]) -> Option<usize> {
+    let mut steps = [Nonce::LENGTH; 256];
+    for (at, byte) in nonce.iter().enumerate().take(Nonce::LENGTH - 1) {
+        steps[usize::from(*byte)] = Nonce::LENGTH - 1 - at;
+    }
+    let mut at = 0;
+    loop {
+        let window = bytes.get(at..at + Nonce::LENGTH)?;
+        if window == nonce {
+            return Some(at);
+        }
+        at += window.last().map_or(1, |last| steps[usize::from(*last)]);
+    }
+}
+
 impl Sieve {
     #[must_use]
     pub fn new(nonce: Nonce) -> Self {
@@ -144,7 +161,7 @@ impl Sieve {
         let mut all = std::mem::take(&mut self.held);
         all.extend_from_slice(bytes);
         let nonce = self.nonce.as_bytes();
-        if let Some(at) = all.windows(Nonce::LENGTH).position(|window| window == nonce) {
+        if let Some(at) = find(&all, nonce) {
             let rest = all.split_off(at);
             self.found = Some(Vec::new());
             self.pass(&rest[Nonce::LENGTH..]);
@@ -170,7 +187,7 @@ mod tests {
     use proptest::collection::vec;
     use proptest::prelude::*;
 
-    use super::{End, Ended, Found, Sieve, Stop, Trailer};
+    use super::{End, Ended, Found, Sieve, Stop, Trailer, find};
     use crate::frame::Nonce;
 
     /// With a repeated beginning, so that holding back is not trivial.
@@ -239,6 +256,21 @@ mod tests {
             let Found::None(held) = found else { panic!("{found:?}") };
             passed.extend_from_slice(&held);
             prop_assert_eq!(passed, whole);
+        }
+
+        #[test]
+        fn the_nonce_is_found_wherever_a_look_at_every_place_finds_it(
+            wrote in vec(prop::sample::select(b"abc\0".to_vec()), 0..60),
+            nonce in prop::array::uniform16(prop::sample::select(b"ab".to_vec())),
+            at in 0..60_usize,
+        ) {
+            let mut bytes = wrote;
+            bytes.splice(at.min(bytes.len())..at.min(bytes.len()), nonce);
+            let first = bytes.windows(16).position(|window| window == nonce);
+            prop_assert!(first.is_some());
+            prop_assert_eq!(find(&bytes, &nonce), first);
+            bytes.truncate(first.unwrap_or(0) + 15);
+            prop_assert_eq!(find(&bytes, &nonce), None);
         }
     }
 }

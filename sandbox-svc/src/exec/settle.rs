@@ -7,16 +7,37 @@ use tracing::warn;
 use transport::Chain;
 
 use crate::engine::cgroup::Cgroups;
-use crate::engine::{ContainerId, EngineError, Handle};
+use crate::engine::{ContainerId, Dialect, EngineError, Handle};
 use crate::error::Error;
 use crate::exec::{INSTANCE_LABEL, LEASE_LABEL, OWNER, OWNER_LABEL, Run, Unsettled};
+use crate::lifecycle::{Ended, Way};
 use crate::store::{ExecutionRow, StoreError};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 const PATIENCE: Duration = Duration::from_secs(20);
 
+/// How long a container whose first process has told its end is left to end by itself.
+const LEAVE: Duration = Duration::from_millis(500);
+
 impl Run<'_> {
+    /// An engine that is to remove a container starts a program to kill it first. One that is about to end is gone
+    /// sooner without; what has not ended then is killed all the same.
+    pub(super) async fn leave(&self, ended: &Ended) -> Result<(), Unsettled> {
+        // Podman looks for an end four times a second.
+        if !matches!(ended.way, Way::Told(_)) || self.engine.dialect() == Dialect::Podman {
+            return Ok(());
+        }
+        let id = self.noted().await?.container.map(|id| ContainerId::parse(&id)).transpose();
+        let Some(id) = id.map_err(|_| StoreError::Malformed("container id"))? else {
+            return Ok(());
+        };
+        if let Ok(Err(error)) = tokio::time::timeout(LEAVE, self.engine.wait(&id)).await {
+            warn!(call = %self.call(), error = %Chain(&error), "the engine does not say that a container ended");
+        }
+        Ok(())
+    }
+
     pub(super) async fn settle(&self, cgroups: &Cgroups) -> Result<(), Unsettled> {
         let until = tokio::time::Instant::now() + PATIENCE;
         let mut pause = FIRST_PAUSE;
@@ -47,12 +68,17 @@ impl Run<'_> {
             (INSTANCE_LABEL, instance.as_str()),
             (LEASE_LABEL, lease.as_str()),
         ];
+        let id = noted.container.map(|id| ContainerId::parse(&id)).transpose();
+        let id = id.map_err(|_| StoreError::Malformed("container id"))?;
+        if let Some(id) = &id {
+            self.engine.remove(Handle::Id(id)).await?;
+        }
+        // One whose create was not answered is in the list only.
         let listed = self.engine.list(&labels).await?;
         for container in &listed {
             self.engine.remove(Handle::Id(&container.id)).await?;
         }
-        let id = noted.container.map(|id| ContainerId::parse(&id)).transpose();
-        if let Some(id) = &id.map_err(|_| StoreError::Malformed("container id"))?
+        if let Some(id) = &id
             && self.engine.inspect(Handle::Id(id)).await?.is_some()
         {
             return Ok(Some("the engine still knows the container"));
