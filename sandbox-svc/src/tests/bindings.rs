@@ -14,8 +14,6 @@ use super::world::{IMAGE, World, open_manifest};
 use crate::binding::Binding;
 use crate::config::{Config, StagingKind};
 
-const OWN_IMAGE: &str = "harness/sandbox-svc-test:bindings";
-
 /// A run's copy, and its service killed.
 async fn killed(manifest: &str) -> (World, (event::id::SessionId, event::id::RunId), PathBuf) {
     let mut world = World::governed(&[("a", "one\n")]).await;
@@ -148,10 +146,12 @@ async fn a_copy_whose_image_is_another_is_lost() {
         assert!(Command::new("docker").args(args).output().unwrap().status.success(), "{args:?}");
     };
     let seen = World::new(&[]).await;
-    docker(&["tag", IMAGE, OWN_IMAGE]);
+    // Tests of another process may run beside this one.
+    let own = format!("harness/sandbox-svc-test:bindings-{}", std::process::id());
+    docker(&["tag", IMAGE, &own]);
     drop(seen);
-    let (mut world, of, copy) = killed(&open_manifest().replace(IMAGE, OWN_IMAGE)).await;
-    docker(&["rmi", "--no-prune", OWN_IMAGE]);
+    let (mut world, of, copy) = killed(&open_manifest().replace(IMAGE, &own)).await;
+    docker(&["rmi", "--no-prune", &own]);
     world.start().await;
     is_lost(&world, of, &copy, Binding::Image).await;
 }

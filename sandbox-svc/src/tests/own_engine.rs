@@ -139,20 +139,7 @@ impl OwnEngine {
 
     /// Keepers of this engine's containers and everything below them.
     pub(super) fn processes(&self) -> Vec<i32> {
-        let address = self.dir.path().join("c.sock").display().to_string();
-        let all = || {
-            fs::read_dir("/proc")
-                .unwrap()
-                .filter_map(|it| it.ok()?.file_name().into_string().ok()?.parse().ok())
-        };
-        let mut found: Vec<i32> = all()
-            .filter(|id: &i32| {
-                let line = fs::read(format!("/proc/{id}/cmdline")).unwrap_or_default();
-                let words: Vec<_> = line.split(|byte| *byte == 0).collect();
-                words[0].starts_with(b"/usr/bin/containerd-shim")
-                    && words.contains(&address.as_bytes())
-            })
-            .collect();
+        let mut found = self.keepers();
         let mut next = 0;
         while let Some(parent) = found.get(next).copied() {
             found.extend(all().filter(|id| parent_of(*id) == Some(parent)));
@@ -160,6 +147,27 @@ impl OwnEngine {
         }
         found
     }
+
+    /// Without the keepers: what runs in its containers.
+    pub(super) fn commands(&self) -> Vec<i32> {
+        let keepers = self.keepers();
+        self.processes().into_iter().filter(|id| !keepers.contains(id)).collect()
+    }
+
+    fn keepers(&self) -> Vec<i32> {
+        let address = self.dir.path().join("c.sock").display().to_string();
+        let keeps = |id: &i32| {
+            let line = fs::read(format!("/proc/{id}/cmdline")).unwrap_or_default();
+            let words: Vec<_> = line.split(|byte| *byte == 0).collect();
+            words[0].ends_with(b"containerd-shim-runc-v2") && words.contains(&address.as_bytes())
+        };
+        all().filter(keeps).collect()
+    }
+}
+
+fn all() -> impl Iterator<Item = i32> {
+    let listed = fs::read_dir("/proc").unwrap();
+    listed.filter_map(|entry| entry.ok()?.file_name().into_string().ok()?.parse().ok())
 }
 
 /// Of one that lives: what has ended and is not waited for is no process any more.

@@ -68,6 +68,12 @@ pub(super) const ELSEWHERE: &[Elsewhere] = &[
         "programs_that_a_repository_configures_never_run_on_the_host",
     ),
     row(
+        "A11",
+        "names that climb, in the archive of an image",
+        "sandbox-svc/src/program/index.rs",
+        "names_that_climb_or_are_no_text_are_left_out",
+    ),
+    row(
         "A18",
         "every refused system call and socket family",
         "sandbox-svc/src/tests/lockdown.rs",
