@@ -79,9 +79,13 @@ impl Explain for Failure {
 pub(crate) async fn connect(args: Args) -> Result<Exit, Error> {
     let Args { target, wish, attach, hold, key, prompt } = args;
     let key = Signatory::for_target(key.as_deref(), &target)?;
+    let mut watches = false;
     let mut session = match (attach, prompt) {
         (Some(run), _) => {
-            Session::attach(target.connect().await?, AttachParams::run(run), Part::Answers).await?
+            // Looking is not answering: without a terminal nobody is there to say anything.
+            let part = if io::stdin().is_terminal() { Part::Answers } else { Part::Watches };
+            watches = part == Part::Watches;
+            Session::attach(target.connect().await?, AttachParams::run(run), part).await?
         }
         (None, Some(prompt)) => {
             let on_disconnect = hold.then_some(OnDisconnect::Hold);
@@ -90,7 +94,7 @@ pub(crate) async fn connect(args: Args) -> Result<Exit, Error> {
         }
         (None, None) => return Err(Failure::NoPrompt.into()),
     };
-    let exit = converse(&mut session, &target, key.as_ref()).await;
+    let exit = converse(&mut session, &target, key.as_ref(), watches).await;
     session.leave().await;
     exit
 }
@@ -99,6 +103,7 @@ async fn converse(
     session: &mut Session,
     target: &Target,
     key: Option<&Signatory>,
+    watches: bool,
 ) -> Result<Exit, Error> {
     let mut interrupts = Interrupts::listen()?;
     loop {
@@ -111,6 +116,10 @@ async fn converse(
         };
         match step {
             Step::Event { event, .. } => show(&event),
+            Step::Ask(ask) if watches => {
+                output::say(&ask.render());
+                output::progress("input is not a terminal: the ask stays open");
+            }
             Step::Ask(ask) => tokio::select! {
                 asked = ask_person(session, &ask, key) => asked?,
                 () = interrupts.next() => {

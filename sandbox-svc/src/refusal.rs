@@ -150,7 +150,7 @@ impl Reason {
             }
             Self::McpNotListed => (
                 "MCP_NOT_LISTED",
-                "the server does not run, or has listed no tools yet; call mcp_tools",
+                "the server does not run, so nothing was called: it ends after ten idle minutes, a failure or a stop; call mcp_tools, then call again",
             ),
             Self::McpToolUnknown => {
                 ("MCP_TOOL_UNKNOWN", "the manifest or the server does not offer the tool")

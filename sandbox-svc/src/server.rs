@@ -113,9 +113,16 @@ impl Servers {
         self.taken(|(of, _), _| *of == run)
     }
 
-    /// Takes those away that nobody has asked for so long.
-    fn older(self: &Arc<Self>, than: Duration) -> Vec<(Running, Leased)> {
-        self.taken(|_, running| running.since.elapsed() >= than)
+    /// Runs with servers that nobody has asked for so long.
+    fn idle(&self, than: Duration) -> HashSet<RunId> {
+        let inner = self.lock();
+        let idle = inner.still.iter().filter(|(_, (running, _))| running.since.elapsed() >= than);
+        idle.map(|((run, _), _)| *run).collect()
+    }
+
+    /// Takes those of the run away that nobody has asked for so long.
+    fn older(self: &Arc<Self>, run: RunId, than: Duration) -> Vec<(Running, Leased)> {
+        self.taken(|(of, _), running| *of == run && running.since.elapsed() >= than)
     }
 
     /// Takes all away; none starts any more.

@@ -209,7 +209,7 @@ impl Sessions {
     async fn serves(&self, rulebook: &Rulebook, host: &Path) -> Result<(), Error> {
         let execution = &rulebook.manifest().execution;
         if !execution.servers.is_empty() {
-            self.serves_servers(execution.mode)?;
+            self.serves_servers()?;
         }
         if execution.mode == Mode::Mount {
             if execution.backend == Backend::None {
@@ -228,12 +228,8 @@ impl Sessions {
         }
     }
 
-    /// A server lives beside the calls: it may change a copy, and stands still when nobody asks it.
-    fn serves_servers(&self, mode: Mode) -> Result<(), Error> {
-        if mode == Mode::Mount {
-            let detail = "execution.servers work in a private copy; use mode snapshot";
-            return Err(refused("SERVERS_UNSUPPORTED", detail));
-        }
+    /// A server lives beside the calls, and Podman's `/tmp` with limits is one of the run's.
+    fn serves_servers(&self) -> Result<(), Error> {
         if self.engine.as_ref().is_some_and(|engine| engine.dialect() == Dialect::Podman) {
             let detail = "this host's engine is Podman, which has no tool servers here; leave \
                           execution.servers out";

@@ -2,6 +2,7 @@
 
 import json
 import sys
+import time
 
 calls = 0
 
@@ -27,5 +28,7 @@ for line in sys.stdin:
         calls += 1
         with open("notes.log", "a", encoding="utf-8") as log:
             log.write("written while reading\n")
+        if message["params"].get("arguments", {}).get("wait"):
+            time.sleep(3600)
         answer = {"content": [{"type": "text", "text": "nothing but notes"}]}
     print(json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": answer}), flush=True)

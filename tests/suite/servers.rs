@@ -3,9 +3,10 @@
 
 use acp::Decision;
 use anyhow::{Context as _, Result, ensure};
-use e2e::{Books, Engine, Manifest, Person, Rig, Spec, Turn, manifest, within};
+use e2e::{Books, Engine, Manifest, Person, Rig, Spec, Turn, manifest, until, within};
 use event::id::SessionId;
 use serde_json::{Value, json};
+use transport::Service;
 
 const SERVER: &[u8] = include_bytes!("servers.py");
 
@@ -125,5 +126,40 @@ async fn a_rule_denies_a_tool_whatever_its_server_says() -> Result<()> {
     let lines = Books::open(&rig)?.stream("sandbox-svc", session).await?;
     let begun: Vec<_> = lines.iter().filter(|line| line.kind == "call.started").collect();
     assert_eq!(begun.len(), 1, "only the start");
+    Ok(())
+}
+
+/// Whether a file of that name is in a private copy.
+fn written(rig: &Rig, name: &str) -> Option<()> {
+    let runs = std::fs::read_dir(rig.mesh.layout().environments()).ok()?;
+    let copies = runs.filter_map(Result::ok).flat_map(|run| {
+        let inside = std::fs::read_dir(run.path()).into_iter().flatten();
+        inside.filter_map(Result::ok).map(|entry| entry.path())
+    });
+    copies.map(|copy| copy.join(name)).any(|path| path.exists()).then_some(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_that_a_kill_has_lost_is_told_as_one_that_may_have_run() -> Result<()> {
+    let hang = json!({"server": "notes", "tool": "read_notes", "arguments": {"wait": true}});
+    let turns = vec![
+        Turn::Call("mcp_tools", json!({"server": "notes"})),
+        Turn::Call("mcp_call", hang),
+        Turn::Say("It may have run."),
+    ];
+    let mut rig = rig(json!("allow"), turns).await?;
+    let mut person = Person::arrive(&rig).await?;
+    let session = person.open("servers", None).await?;
+    let prompt = person.prompt(session)?;
+    let start = person.next_ask().await?;
+    person.answer(&start, Decision::Allow).await?;
+    until("the tool has written", async || written(&rig, "notes.log")).await;
+    rig.kill_and_restart(Service::SandboxSvc).await?;
+    person.next_of("agent.stopped").await?;
+    within("the prompt's answer", prompt).await??;
+    let told = told(&rig, session).await?;
+    let told: Vec<_> = told.iter().map(|result| &result["error"]).collect();
+    let message = "the call was lost and may have run; see what it did before calling it again";
+    assert_eq!(told, [&json!({"code": "EXECUTION_LOST", "message": message})]);
     Ok(())
 }

@@ -136,6 +136,11 @@ impl Execution {
                 reader.fault(field.node.place, what);
                 return None;
             }
+            if mode == Some(Mode::Mount) {
+                let what = format!("{} work in a private copy: use mode: snapshot", field.path);
+                reader.fault(field.node.place, what);
+                return None;
+            }
             server::read(reader, field, allow_commands.as_deref())
         });
         let limits =

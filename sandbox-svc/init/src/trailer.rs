@@ -246,6 +246,22 @@ mod tests {
 
     proptest! {
         #[test]
+        fn no_whole_line_is_held_back_where_the_nonce_has_no_end_of_a_line(
+            random in prop::array::uniform16(prop::sample::select(b"a\n".to_vec())),
+            lines in vec("[a\r]{0,20}\n", 1..4),
+        ) {
+            let nonce = Nonce::of_lines(random);
+            let whole = lines.concat().into_bytes();
+            let mut sieve = Sieve::new(nonce);
+            let mut passed = Vec::new();
+            for line in lines {
+                passed.extend_from_slice(&sieve.pass(line.as_bytes()));
+                prop_assert_eq!(passed.last(), Some(&b'\n'));
+            }
+            prop_assert_eq!(passed, whole);
+        }
+
+        #[test]
         fn nothing_that_a_command_writes_is_lost_or_taken_for_a_trailer(
             pieces in vec(vec(prop::sample::select(b"abc\0\xff!x".to_vec()), 0..40), 0..8)
         ) {

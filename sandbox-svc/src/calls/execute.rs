@@ -9,10 +9,12 @@ use futures::StreamExt as _;
 use futures::stream;
 use proto::sandbox::v1::execute_response::Message;
 use receipt::{Admission, Effect, EffectClass, Plan, Receipt, Scope, Signed};
+use tracing::warn;
 
-use super::known::Found;
+use super::known::{Found, may_have_run};
 use super::{Order, Responses, Target, refused};
 use crate::admit::{self, Known};
+use crate::environment::Environment;
 use crate::error::Error;
 use crate::ledger;
 use crate::live::{self, Live};
@@ -87,12 +89,12 @@ impl Sandbox {
         if environment.is_occupied() {
             return Err(Reason::RunBusy.into());
         }
-        let planned = self
-            .make_plan(session, &environment, (run, call), &order.tool, &order.arguments)
-            .await?;
-        if planned.digest != stored.digest {
-            return Err(stale(&planned, &stored).into());
-        }
+        let planned = match self.plan_again(session, &environment, order, &stored).await {
+            Ok(planned) => planned,
+            // What is lost may be the very reason why it cannot begin again.
+            Err(Stop::Refused(refusal)) => return self.lost_before(call, refusal).await,
+            Err(failed) => return Err(failed),
+        };
         let counted = self.admitted(session, &planned, &order.receipts).await?.counted;
         if now_ms() >= start_before_ms {
             return Err(Reason::StartDeadlinePassed.into());
@@ -132,6 +134,35 @@ impl Sandbox {
                 self.begin(call, live.clone(), Some(planned));
                 Ok(Found::Live(live))
             }
+        }
+    }
+
+    /// Worked out anew, and what was shown to people, or a refusal.
+    async fn plan_again(
+        &self,
+        session: &Session,
+        environment: &Arc<Environment>,
+        order: &Order,
+        stored: &PlanRow,
+    ) -> Result<Planned, Stop> {
+        let Target { run, call, .. } = order.target;
+        let (tool, arguments) = (&order.tool, &order.arguments);
+        let planned = self.make_plan(session, environment, (run, call), tool, arguments).await?;
+        if planned.digest != stored.digest {
+            return Err(stale(&planned, stored).into());
+        }
+        Ok(planned)
+    }
+
+    /// The end of an attempt that may have run is told again: that it cannot begin once more says nothing of it.
+    async fn lost_before(&self, call: CallId, refusal: Refusal) -> Result<Found, Stop> {
+        match self.store.execution(call).await.map_err(Error::Store)? {
+            Some(row) if may_have_run(&row)? => {
+                let reason = refusal.reason.as_str();
+                warn!(%call, reason, "a call that was lost cannot begin again");
+                Ok(Found::Finished(Box::new(row)))
+            }
+            Some(_) | None => Err(refusal.into()),
         }
     }
 

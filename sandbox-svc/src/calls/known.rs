@@ -167,3 +167,12 @@ fn is_lost(row: &ExecutionRow) -> Result<bool, Error> {
     let outcome = finished(row)?.outcome;
     Ok(matches!(outcome, Some(wire::finished::Outcome::Lost(_))))
 }
+
+/// Whether it is lost, and nobody can say that it did not run.
+pub(super) fn may_have_run(row: &ExecutionRow) -> Result<bool, Error> {
+    if row.state != ExecutionState::Finished {
+        return Ok(false);
+    }
+    let outcome = finished(row)?.outcome;
+    Ok(matches!(outcome, Some(wire::finished::Outcome::Lost(lost)) if lost.may_have_run))
+}

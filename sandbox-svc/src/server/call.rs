@@ -116,7 +116,8 @@ impl Ask<'_> {
 
     async fn call(&self, called: &Called) -> Result<Report, Unsettled> {
         let Some((mut running, leased)) = self.awake(&called.server).await? else {
-            let detail = "the server has ended; call mcp_tools to start it again";
+            let detail = "the server has ended and nothing was called; call mcp_tools to start it \
+                          again, then call again";
             return Ok(not_done(Refusal::new(Reason::McpNotListed, detail)));
         };
         let came = self.ask(&mut running, called).await?;
@@ -149,8 +150,11 @@ impl Ask<'_> {
         let now = running.listed.iter().find(|listed| listed.name == *tool);
         if now.map(|listed| listed.digest) != Some(*definition) {
             let detail = match now {
-                Some(_) => "the server defines the tool otherwise than when it was planned",
-                None => "the server does not list the tool any more",
+                Some(_) => {
+                    "the server defines the tool otherwise than when the call was planned, so it \
+                     was not called; call it again to have it decided as it is now"
+                }
+                None => "the server does not list the tool any more, so it was not called",
             };
             return Ok(Came::Good(not_done(Refusal::new(Reason::McpToolChanged, detail))));
         }
@@ -172,7 +176,7 @@ impl Ask<'_> {
         came: Came,
     ) -> Result<Report, Unsettled> {
         let report = match came {
-            Came::Good(report) => match self.engine.freeze(&running.id).await {
+            Came::Good(mut report) => match self.engine.freeze(&running.id).await {
                 Ok(true) => {
                     let key = (self.environment.run, server.to_owned());
                     if let Err(late) = self.sandbox.servers.put_back(key, running, leased) {
@@ -181,8 +185,18 @@ impl Ask<'_> {
                     }
                     return Ok(report);
                 }
-                // It has answered and ended, or would not stand still.
-                Ok(false) | Err(_) => report,
+                Ok(false) => {
+                    told_too(&mut report, "it ended by itself; call mcp_tools to start it again")?;
+                    report
+                }
+                Err(error) => {
+                    warn!(call = %self.row.plan.call, error = %Chain(&error), "a tool server does not stand still");
+                    told_too(
+                        &mut report,
+                        "it could not be made to stand still and was ended; call mcp_tools to start it again",
+                    )?;
+                    report
+                }
             },
             Came::Bad(report) => report,
         };
@@ -241,6 +255,20 @@ impl Ask<'_> {
             wire::Finished { result_json, outcome: Some(end), ..wire::Finished::default() };
         Some(Report { finished, status, ..not_done(Reason::McpServerFailed.into()) })
     }
+}
+
+/// An answer is an answer, but its server is not there for another.
+fn told_too(report: &mut Report, why: &str) -> Result<(), Unsettled> {
+    let Ok(mut result) = serde_json::from_slice::<Value>(&report.finished.result_json) else {
+        return Ok(());
+    };
+    result["serverEnded"] = why.into();
+    match answer::to_bytes(&result) {
+        Ok(bytes) => report.finished.result_json = bytes,
+        Err(Stop::Refused(_)) => (),
+        Err(Stop::Failed(error)) => return Err(error.into()),
+    }
+    Ok(())
 }
 
 /// The server's own doing; what it wrote beside the protocol is the only account of it.

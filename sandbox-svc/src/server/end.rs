@@ -20,6 +20,7 @@ use crate::ledger;
 use crate::sandbox::Sandbox;
 use crate::session::now_ms;
 use crate::store::{ServerRow, StoreError};
+use crate::tool::mcp;
 
 pub(crate) const LONGEST_IDLE: Duration = Duration::from_secs(10 * 60);
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
@@ -49,11 +50,17 @@ impl Sandbox {
         self.settle_servers(|row| row.run == run).await
     }
 
-    /// Those that nobody has asked for long.
+    /// Those that nobody has asked for long, but for a run where a person may be asked about a call right now: a yes
+    /// that comes late is still a yes.
     pub(crate) async fn end_idle_servers(&self, than: Duration) -> Result<(), Unsettled> {
-        for (running, leased) in self.servers.older(than) {
-            info!(container = running.id.as_str(), "nobody has asked a tool server for long");
-            self.end_server(running, leased, SandboxStatus::Completed).await?;
+        for run in self.servers.idle(than) {
+            if self.store.waits_for(run, mcp::Tool::Call.as_str()).await? {
+                continue;
+            }
+            for (running, leased) in self.servers.older(run, than) {
+                info!(container = running.id.as_str(), "nobody has asked a tool server for long");
+                self.end_server(running, leased, SandboxStatus::Completed).await?;
+            }
         }
         Ok(())
     }

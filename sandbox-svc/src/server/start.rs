@@ -174,7 +174,7 @@ impl Ask<'_> {
         getrandom::fill(&mut random).map_err(|error| {
             Unsettled::House(Error::Start(format!("there are no random numbers: {error}")))
         })?;
-        let nonce = Nonce::new(random);
+        let nonce = Nonce::of_lines(random);
         let (Some(argv), Some(program)) = (&self.plan.argv, &self.plan.program) else {
             return Err(StoreError::Malformed("plan").into());
         };

@@ -110,6 +110,20 @@ impl Store {
         if noted == 1 { Ok(()) } else { Err(StoreError::Malformed("state of a call")) }
     }
 
+    /// Whether the run's newest plan is of this tool and was not admitted: somebody may be asked about it still.
+    pub(crate) async fn waits_for(&self, run: RunId, tool: &str) -> Result<bool> {
+        let newest = sqlx::query(
+            "SELECT tool, EXISTS (SELECT 1 FROM execution WHERE execution.call = plan.call) \
+             FROM plan WHERE run = ?1 ORDER BY call DESC LIMIT 1",
+        )
+        .bind(run.to_string())
+        .fetch_optional(&self.readers)
+        .await?;
+        let Some(row) = newest else { return Ok(false) };
+        let (of, admitted): (String, bool) = (row.try_get(0)?, row.try_get(1)?);
+        Ok(of == tool && !admitted)
+    }
+
     pub(crate) async fn server(&self, lease: Uuid) -> Result<Option<ServerRow>> {
         let row = sqlx::query("SELECT * FROM server WHERE lease = ?1")
             .bind(lease.to_string())

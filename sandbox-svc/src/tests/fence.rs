@@ -102,7 +102,7 @@ async fn what_this_host_cannot_do_is_refused_by_name() {
                 "  limits:",
                 "  mode: mount\n  servers: {notes: {command: [sh], tools: [read]}}\n  limits:",
             ),
-            "SERVERS_UNSUPPORTED",
+            "MANIFEST_INVALID",
         ),
         (text.replace("network: deny", "network: allow"), "NETWORK_UNSUPPORTED"),
         (text.replace("network: deny", "network: ask"), "NETWORK_UNSUPPORTED"),

@@ -3,8 +3,8 @@
 mod remote;
 mod sandbox;
 
-use event::Digest;
 use event::id::CallId;
+use event::{Digest, ToolError};
 use kernel::{Approved, Basis, Ran, Reason, Report, Seen};
 use receipt::{Executor, Signed};
 use tracing::warn;
@@ -134,7 +134,15 @@ fn refused(reason: &str, basis: Basis) -> Report {
 }
 
 fn lost(may_have_run: bool, reason: Reason) -> (Report, Content) {
-    let ran = if may_have_run { Ran::Maybe } else { Ran::No };
-    let outcome = crate::session::content::Outcome { may_have_run, ..Default::default() };
+    let (ran, message) = match may_have_run {
+        true => (
+            Ran::Maybe,
+            "the call was lost and may have run; see what it did before calling it again",
+        ),
+        false => (Ran::No, "the call was lost before it ran"),
+    };
+    let error = ToolError { code: reason.as_str().to_owned(), message: message.to_owned() };
+    let outcome =
+        crate::session::content::Outcome { may_have_run, error: Some(error), ..Default::default() };
     (Report::Lost { ran, reason }, Content::Result(Box::new(outcome)))
 }

@@ -101,8 +101,13 @@ async fn a_server_goes_with_time_with_a_stop_and_with_what_others_do_to_it() {
     // Nothing that stands still is a leftover.
     sandbox.reconcile().await.unwrap();
     assert_eq!(world.containers().len(), 1);
+    let asked = run.plan("mcp_call", json!({ "server": "s", "tool": "count" })).await;
+    sandbox.end_idle_servers(Duration::ZERO).await.unwrap();
+    assert_eq!(world.containers().len(), 1, "somebody may be asked about the call");
+    assert_eq!(run.execute(&asked, None).await.end(), "done");
     sandbox.end_idle_servers(Duration::ZERO).await.unwrap();
     assert_eq!(world.containers(), Vec::<String>::new());
+    fs::remove_file(run.copy().join("count.log")).unwrap();
 
     run.list("s").await;
     Command::new("docker").args(["kill", &world.containers()[0]]).output().unwrap();
@@ -153,6 +158,10 @@ async fn a_server_whose_caller_is_killed_ends_by_itself() {
     world.0.start().await;
     let run = of(&world, id.0, id.1);
     assert_eq!(run.execute(&call, None).await.end(), "lost true");
+    // The next attempt cannot begin, for the server is gone; that says nothing of the one that is lost.
+    let mut again = run.order(&call, None);
+    again.call.as_mut().unwrap().attempt = 2;
+    assert_eq!(run.send(again).await.unwrap().end(), "lost true");
     world.emptied().await;
 }
 

@@ -202,12 +202,14 @@ fn report(
         Some(Ended::Exited(wire::Exited { code })) => {
             failed("EXIT_STATUS", format!("the command ended with exit status {code}"))
         }
-        Some(Ended::TimedOut(_)) => failed("TIMED_OUT", "the command took too long".to_owned()),
+        Some(Ended::TimedOut(_)) => {
+            failed("TIMED_OUT", "the call took longer than it may".to_owned())
+        }
         Some(Ended::OutputLimit(_)) => {
-            failed("OUTPUT_LIMIT", "the command printed more than it may".to_owned())
+            failed("OUTPUT_LIMIT", "the call wrote more than it may".to_owned())
         }
         Some(Ended::OomKilled(_)) => {
-            failed("OOM_KILLED", "the command needed more memory than it may".to_owned())
+            failed("OOM_KILLED", "the call needed more memory than it may".to_owned())
         }
         Some(Ended::StartFailed(wire::StartFailed { cause })) => failed("START_FAILED", cause),
         Some(Ended::Canceled(_)) => (
