@@ -126,10 +126,8 @@ fn execution() -> Value {
         "properties": {"allow_commands": {"minItems": 1}},
     });
     execution["else"] = json!({"properties": {"servers": false}});
-    execution["allOf"] = json!([{
-        "if": {"properties": {"mode": {"const": "mount"}}, "required": ["mode"]},
-        "then": {"properties": {"servers": false}},
-    }]);
+    execution["dependentSchemas"] =
+        json!({"servers": {"properties": {"mode": {"const": "snapshot"}}}});
     execution
 }
 

@@ -46,7 +46,7 @@ budget: {max_model_tokens: 1000, max_tool_calls: 10, max_steps: 8, max_wall_time
 delivery: {type: artifact}
 execution:
   backend: oci
-  mode: mount
+  mode: snapshot
   image: registry.example/demo@sha256:2222222222222222222222222222222222222222222222222222222222222222
   allow_commands: [sh, cargo]
   checks: {test: [cargo, test, --lib]}
@@ -125,7 +125,7 @@ fn every_key_is_read() {
         tests: vec![],
         execution: Execution {
             backend: Backend::Oci,
-            mode: Mode::Mount,
+            mode: Mode::Snapshot,
             image: Some(format!("registry.example/demo@sha256:{}", "2".repeat(64))),
             allow_commands: texts(&["sh", "cargo"]),
             checks: BTreeMap::from([("test".to_owned(), texts(&["cargo", "test", "--lib"]))]),

@@ -106,6 +106,7 @@ fn what_is_refused_does_not_fit() {
         "execution: {backend: oci, image: a, allow_commands: []}",
         "execution: {backend: none, limits: {memory: 1GB}}",
         "execution: {backend: none, servers: {}}",
+        "execution: {backend: oci, mode: mount, image: a, allow_commands: [a], servers: {n: {command: [a], tools: [t]}}}",
         "execution: {backend: oci, image: a, allow_commands: [a], servers: {N: {command: [a], tools: [t]}}}",
         "execution: {backend: oci, image: a, allow_commands: [a], servers: {n: {command: [a]}}}",
         "execution: {backend: oci, image: a, allow_commands: [a], servers: {n: {command: [], tools: [t]}}}",
