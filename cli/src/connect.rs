@@ -79,18 +79,17 @@ impl Explain for Failure {
 pub(crate) async fn connect(args: Args) -> Result<Exit, Error> {
     let Args { target, wish, attach, hold, key, prompt } = args;
     let key = Signatory::for_target(key.as_deref(), &target)?;
-    let mut watches = false;
+    // Looking is not answering: without a terminal nobody is there to say anything.
+    let watches = attach.is_some() && !io::stdin().is_terminal();
+    let part = if watches { Part::Watches } else { Part::Answers };
     let mut session = match (attach, prompt) {
         (Some(run), _) => {
-            // Looking is not answering: without a terminal nobody is there to say anything.
-            let part = if io::stdin().is_terminal() { Part::Answers } else { Part::Watches };
-            watches = part == Part::Watches;
             Session::attach(target.connect().await?, AttachParams::run(run), part).await?
         }
         (None, Some(prompt)) => {
             let on_disconnect = hold.then_some(OnDisconnect::Hold);
             let beginning = wish.beginning(&target, &prompt, on_disconnect)?;
-            Session::begin(target.connect().await?, beginning, Part::Answers).await?
+            Session::begin(target.connect().await?, beginning, part).await?
         }
         (None, None) => return Err(Failure::NoPrompt.into()),
     };

@@ -5,6 +5,7 @@
 //! is out of the command's reach. So a kill of this service leaves no command without one; what has run out
 //! meanwhile is collected at the next start, or by `--purge`.
 
+mod gone;
 mod make;
 mod mounted;
 mod network;
@@ -33,7 +34,6 @@ use crate::engine::{
 use crate::environment::Environment;
 use crate::error::Error;
 use crate::exec::network::broker_bind;
-use crate::exec::order::Order;
 use crate::exec::watch::Watched;
 use crate::failpoint::Stopped;
 use crate::import::ImportError;
@@ -47,7 +47,9 @@ use crate::session::{Session, now_ms};
 use crate::store::{ExecutionRow, ExecutionState, Started, StoreError};
 use crate::tree::stamp::Changes;
 
+pub(crate) use gone::Traces;
 pub(crate) use make::Made;
+pub(crate) use order::{Order, order};
 
 /// Labels of our containers; only ids and digests.
 pub(crate) const OWNER_LABEL: &str = "harness.owner";

@@ -14,6 +14,7 @@ use transport::Chain;
 
 use crate::calls::answer_of;
 use crate::edit_call::{Editing, Ended};
+use crate::engine::Docker;
 use crate::environment::Environment;
 use crate::error::Error;
 use crate::exec::{Run, Unsettled};
@@ -245,15 +246,14 @@ impl Sandbox {
         environment: Option<&Arc<Environment>>,
     ) -> Result<Report, Unsettled> {
         let Call { session, row, plan, live } = call;
-        let missing = || Error::Start("a command is noted, but this host has no engine".to_owned());
-        let unlimited = || Error::Store(StoreError::Malformed("plan"));
+        let (engine, limits) = self.bounded(plan)?;
         let run = Run {
             sandbox: self,
-            engine: self.engine.as_ref().ok_or_else(missing)?,
+            engine,
             environment,
             row,
             plan,
-            limits: plan.limits.ok_or_else(unlimited)?,
+            limits,
             live,
             session,
             held: OnceLock::new(),
@@ -282,20 +282,18 @@ impl Sandbox {
         asked: &Asked,
     ) -> Result<Report, Unsettled> {
         let Call { session, row, plan, live } = call;
-        let missing =
-            || Error::Start("a tool server is meant, but this host has no engine".to_owned());
-        let unlimited = || Error::Store(StoreError::Malformed("plan"));
-        let ask = Ask {
-            sandbox: self,
-            engine: self.engine.as_ref().ok_or_else(missing)?,
-            session,
-            environment,
-            row,
-            plan,
-            live,
-            limits: plan.limits.ok_or_else(unlimited)?,
-        };
+        let (engine, limits) = self.bounded(plan)?;
+        let ask = Ask { sandbox: self, engine, session, environment, row, plan, live, limits };
         Box::pin(ask.carry_out(asked)).await
+    }
+
+    /// What every call with a container needs.
+    fn bounded(&self, plan: &Plan) -> Result<(&Docker, receipt::Limits), Error> {
+        let missing =
+            || Error::Start("a container is meant, but this host has no engine".to_owned());
+        let unlimited = || Error::Store(StoreError::Malformed("plan"));
+        let engine = self.engine.as_ref().ok_or_else(missing)?;
+        Ok((engine, plan.limits.ok_or_else(unlimited)?))
     }
 
     /// Writes the end down, together with everything that follows from it.

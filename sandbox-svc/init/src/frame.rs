@@ -23,8 +23,8 @@ impl Nonce {
         Self(random)
     }
 
-    /// Without an end of a line in it, for commands that are listened to line by line: no whole line is held back
-    /// because it could be the beginning of the last words.
+    /// Without an end of a line in it, for whoever listens line by line: no whole line is held back because it could be
+    /// the beginning of the last words.
     #[must_use]
     pub fn of_lines(random: [u8; Self::LENGTH]) -> Self {
         Self(random.map(|byte| if byte == b'\n' { b'\r' } else { byte }))

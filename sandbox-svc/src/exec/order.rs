@@ -19,9 +19,35 @@ const LATER: Duration = Duration::from_secs(5);
 const SEND: Duration = Duration::from_secs(10);
 
 /// A frame that is ready to be sent.
-pub(super) struct Order {
-    pub(super) nonce: Nonce,
+pub(crate) struct Order {
+    pub(crate) nonce: Nonce,
     bytes: Vec<u8>,
+}
+
+/// The plan's commands under a nonce of their own; a cause where there can be no such frame.
+pub(crate) fn order(
+    plan: &receipt::Plan,
+    image: &Image,
+    limits: &receipt::Limits,
+    time_limit: Duration,
+    stdin: Stdin,
+) -> Result<Result<Order, String>, Error> {
+    let mut random = [0; Nonce::LENGTH];
+    getrandom::fill(&mut random)
+        .map_err(|error| Error::Start(format!("there are no random numbers: {error}")))?;
+    let nonce = Nonce::of_lines(random);
+    let text = |text: String| text.into_bytes();
+    let env = environment_variables(image, limits.cpus_milli, &plan.network);
+    let frame = Frame {
+        nonce,
+        cwd: WORKSPACE.into(),
+        env: env.into_iter().map(|(name, value)| (text(name), text(value))).collect(),
+        time_limit,
+        stdin,
+        commands: commands(plan),
+    };
+    let bytes = frame.to_bytes().map_err(|error| error.to_string());
+    Ok(bytes.map(|bytes| Order { nonce, bytes }))
 }
 
 impl Run<'_> {
@@ -31,28 +57,13 @@ impl Run<'_> {
             Ok(image) => image,
             Err(error) => return Ok(Err(Chain(&error).to_string())),
         };
-        let mut random = [0; Nonce::LENGTH];
-        getrandom::fill(&mut random)
-            .map_err(|error| Error::Start(format!("there are no random numbers: {error}")))?;
-        let nonce = Nonce::new(random);
         let stdin = match self.stdin() {
             Ok(stdin) => stdin,
             Err(cause) => return Ok(Err(cause)),
         };
-        let text = |text: String| text.into_bytes();
-        let env = environment_variables(&image, self.limits.cpus_milli, &self.plan.network);
-        let frame = Frame {
-            nonce,
-            cwd: WORKSPACE.into(),
-            env: env.into_iter().map(|(name, value)| (text(name), text(value))).collect(),
-            time_limit: Duration::from_millis(self.limits.time_ms).saturating_add(LATER),
-            stdin,
-            commands: commands(self.plan),
-        };
-        Ok(match frame.to_bytes() {
-            Ok(bytes) => Ok((image, Order { nonce, bytes })),
-            Err(error) => Err(error.to_string()),
-        })
+        let time_limit = Duration::from_millis(self.limits.time_ms).saturating_add(LATER);
+        let order = order(self.plan, &image, &self.limits, time_limit, stdin)?;
+        Ok(order.map(|order| (image, order)))
     }
 
     /// What the plan shows, as the call's arguments have it; in the frame, so that a command that does not
@@ -82,11 +93,24 @@ fn commands(plan: &receipt::Plan) -> Vec<Command> {
 impl Order {
     /// Nothing follows the frame.
     pub(super) async fn send(&self, mut input: Input) -> io::Result<()> {
-        let send = async {
+        in_time(async {
             input.write_all(&self.bytes).await?;
             input.shutdown().await
-        };
-        let late = |_| io::Error::from(io::ErrorKind::TimedOut);
-        tokio::time::timeout(SEND, send).await.map_err(late)?
+        })
+        .await
     }
+
+    /// What follows the frame is a conversation.
+    pub(crate) async fn begin(&self, input: &mut Input) -> io::Result<()> {
+        in_time(async {
+            input.write_all(&self.bytes).await?;
+            input.flush().await
+        })
+        .await
+    }
+}
+
+async fn in_time(sent: impl Future<Output = io::Result<()>>) -> io::Result<()> {
+    let late = |_| io::Error::from(io::ErrorKind::TimedOut);
+    tokio::time::timeout(SEND, sent).await.map_err(late)?
 }

@@ -6,26 +6,22 @@ use std::time::Duration;
 
 use event::SandboxStatus;
 use event::id::RunId;
-use tokio::time::Instant;
 use tracing::{info, warn};
 use transport::Chain;
 use uuid::Uuid;
 
 use super::{Leased, Running};
+use crate::engine::ContainerName;
 use crate::engine::cgroup::Cgroups;
-use crate::engine::{ContainerId, ContainerName, Docker, Handle};
 use crate::error::Error;
-use crate::exec::{INSTANCE_LABEL, LEASE_LABEL, OWNER, OWNER_LABEL, Unsettled};
+use crate::exec::{Traces, Unsettled};
 use crate::ledger;
 use crate::sandbox::Sandbox;
 use crate::session::now_ms;
-use crate::store::{ServerRow, StoreError};
+use crate::store::ServerRow;
 use crate::tool::mcp;
 
 pub(crate) const LONGEST_IDLE: Duration = Duration::from_secs(10 * 60);
-const FIRST_PAUSE: Duration = Duration::from_millis(20);
-const LONGEST_PAUSE: Duration = Duration::from_secs(1);
-const PATIENCE: Duration = Duration::from_secs(20);
 
 impl Sandbox {
     /// Ends one that somebody has in hand. Until that is proven its row stays, and so does whoever waits for it.
@@ -98,7 +94,9 @@ impl Sandbox {
         let missing =
             || Error::Start("a tool server is noted, but this host has no engine".to_owned());
         let engine = self.engine.as_ref().ok_or_else(missing)?;
-        self.prove_gone(engine, &row).await?;
+        let cgroups = &Cgroups::parse(&row.cgroups);
+        let traces = Traces { lease, container: row.container.as_deref(), cgroups };
+        self.prove_gone(engine, &traces).await?;
         self.failpoint.hit("server-gone")?;
         let record = match row.started_ms {
             Some(started_ms) => Some(stopped(&row, started_ms, status)?),
@@ -107,56 +105,6 @@ impl Sandbox {
         self.store.remove_server(lease, record.as_ref()).await?;
         info!(%lease, "a tool server is removed");
         Ok(())
-    }
-
-    async fn prove_gone(&self, engine: &Docker, row: &ServerRow) -> Result<(), Unsettled> {
-        let until = Instant::now() + PATIENCE;
-        let mut pause = FIRST_PAUSE;
-        loop {
-            let missing = match self.remains(engine, row).await {
-                Ok(None) => return Ok(()),
-                Ok(Some(what)) => what,
-                Err(error @ (Unsettled::House(_) | Unsettled::Stopped(_))) => return Err(error),
-                Err(error) => {
-                    warn!(lease = %row.lease, error = %Chain(&error), "the engine does not answer");
-                    "the engine does not answer"
-                }
-            };
-            if Instant::now() >= until {
-                return Err(Unsettled::Cleanup(missing));
-            }
-            tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(LONGEST_PAUSE);
-        }
-    }
-
-    /// Removes what is ours, then looks; names what is still there.
-    async fn remains(
-        &self,
-        engine: &Docker,
-        row: &ServerRow,
-    ) -> Result<Option<&'static str>, Unsettled> {
-        let (instance, lease) = (self.instance.to_string(), row.lease.to_string());
-        let labels = [
-            (OWNER_LABEL, OWNER),
-            (INSTANCE_LABEL, instance.as_str()),
-            (LEASE_LABEL, lease.as_str()),
-        ];
-        let listed = engine.list(&labels).await?;
-        for container in &listed {
-            engine.remove(Handle::Id(&container.id)).await?;
-        }
-        let id = row.container.as_deref().map(ContainerId::parse).transpose();
-        if let Some(id) = id.map_err(|_| StoreError::Malformed("container id"))?
-            && engine.inspect(Handle::Id(&id)).await?.is_some()
-        {
-            return Ok(Some("the engine still knows the container"));
-        }
-        if !listed.is_empty() && !engine.list(&labels).await?.is_empty() {
-            return Ok(Some("the engine still lists a container of the lease"));
-        }
-        let gone = Cgroups::parse(&row.cgroups).are_gone();
-        Ok((!gone).then_some("a control group of the container is still there"))
     }
 }
 

@@ -5,8 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use event::MountMode;
-use sandbox_init::{Command, Frame, Nonce, Stdin};
-use tokio::io::AsyncWriteExt as _;
+use sandbox_init::{Nonce, Stdin};
 use tokio::time::Instant;
 use tracing::info;
 use transport::Chain;
@@ -20,17 +19,15 @@ use crate::engine::{
     Bind, ContainerId, ContainerName, Created, Frames, Handle, Image, Input, WORKSPACE,
 };
 use crate::error::Error;
-use crate::exec::{Made, Unsettled};
+use crate::exec::{Made, Unsettled, order};
 use crate::failpoint::Stopped;
 use crate::ledger;
 use crate::mcp::{Client, Failure};
-use crate::planner::environment_variables;
 use crate::session::now_ms;
 use crate::store::{ServerRow, StoreError};
 
 /// The conversation is its clock: whatever the first process's own, it ends when that is gone.
 const LIFE: Duration = Duration::from_secs(12 * 60 * 60);
-const SEND: Duration = Duration::from_secs(10);
 
 /// Why there is no server.
 #[derive(Debug)]
@@ -129,7 +126,9 @@ impl Ask<'_> {
     }
 
     async fn begin(&self, lease: Uuid, image: &Image) -> Result<Begun, Stop> {
-        let (nonce, frame) = self.frame(image)?;
+        let ordered = order(self.plan, image, &self.limits, LIFE, Stdin::Rest);
+        let ordered = ordered.map_err(Unsettled::House)?;
+        let order = ordered.map_err(|cause| Stop::NotStarted(NotStarted::Cause(cause)))?;
         let id = self.create(lease, image).await?;
         self.sandbox.store.note_server_created(lease, id.as_str()).await?;
         self.sandbox.failpoint.hit("server-created")?;
@@ -139,12 +138,8 @@ impl Ask<'_> {
         let cgroups = Cgroups::of(&id, seen.and_then(|seen| seen.pid));
         self.note_started(lease, &cgroups).await?;
         self.sandbox.failpoint.hit("server-started")?;
-        let sent = tokio::time::timeout(SEND, async {
-            input.write_all(&frame).await?;
-            input.flush().await
-        });
-        let late = |_| std::io::Error::from(std::io::ErrorKind::TimedOut);
-        sent.await.map_err(late).flatten().map_err(|e| cause(&e))?;
+        order.begin(&mut input).await.map_err(|e| cause(&e))?;
+        let nonce = order.nonce;
         Ok(Begun { id, cgroups, nonce, frames, input })
     }
 
@@ -166,33 +161,6 @@ impl Ask<'_> {
                 Err(Stop::NotStarted(NotStarted::Cause("its name is taken".to_owned())))
             }
         }
-    }
-
-    /// What the plan shows, and nothing that is not in it.
-    fn frame(&self, image: &Image) -> Result<(Nonce, Vec<u8>), Stop> {
-        let mut random = [0; Nonce::LENGTH];
-        getrandom::fill(&mut random).map_err(|error| {
-            Unsettled::House(Error::Start(format!("there are no random numbers: {error}")))
-        })?;
-        let nonce = Nonce::of_lines(random);
-        let (Some(argv), Some(program)) = (&self.plan.argv, &self.plan.program) else {
-            return Err(StoreError::Malformed("plan").into());
-        };
-        let text = |text: String| text.into_bytes();
-        let env = environment_variables(image, self.limits.cpus_milli, &self.plan.network);
-        let frame = Frame {
-            nonce,
-            cwd: WORKSPACE.into(),
-            env: env.into_iter().map(|(name, value)| (text(name), text(value))).collect(),
-            time_limit: LIFE,
-            stdin: Stdin::Rest,
-            commands: vec![Command {
-                program: program.path.as_bytes().to_vec(),
-                argv: argv.iter().map(|word| word.clone().into_bytes()).collect(),
-            }],
-        };
-        let bytes = frame.to_bytes().map_err(|e| cause(&e))?;
-        Ok((nonce, bytes))
     }
 
     async fn note_started(&self, lease: Uuid, cgroups: &Cgroups) -> Result<(), Unsettled> {
